@@ -1,0 +1,40 @@
+"""What the language needs of whatever answers it: a runtime, an engine in this process, a fake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from branchline.protocol import Generate, ModelCard, RuntimeInfo, Score, Scored, Update
+
+
+class Backend(Protocol):
+    """Answers requests. The coroutines run on the background loop (`branchline.eventloop`).
+
+    Raises, from `generate` and `score`:
+        InvalidRequest: the request breaks a rule.
+        RequestAborted: it was aborted.
+        RuntimeUnavailable: the runtime is gone.
+        RuntimeFailed: the runtime met a bug of its own.
+    """
+
+    @property
+    def card(self) -> ModelCard:
+        """The model that answers."""
+
+    def new_rid(self) -> str:
+        """An rid that is unique on this connection."""
+
+    def generate(self, request: Generate) -> AsyncIterator[Update]:
+        """The updates of a request until every choice has finished; closing early aborts it."""
+
+    async def score(self, request: Score) -> Scored:
+        """The log-likelihoods of the choices; cancelling aborts it."""
+
+    async def flush(self) -> int:
+        """Drop every cached prefix that nobody holds; the number of pages that became free."""
+
+    async def info(self) -> RuntimeInfo:
+        """What the runtime is doing."""

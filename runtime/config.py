@@ -1,0 +1,101 @@
+"""The runtime's settings: one frozen record, from which the CLI takes its flags and their help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from branchline.errors import InvalidRequest
+
+MIN_CONTEXT = 1024
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """How one runtime is set up. Fields are in the order in which they take effect."""
+
+    # What is served, and where
+    model: str = _setting(
+        "smollm2",
+        "a name of `branchline pull`, a GGUF file, a Hugging Face directory or a hub name",
+    )
+    address: str | None = _setting(
+        None, "ZeroMQ address to listen on (default: an ipc:// socket in your runtime folder)"
+    )
+    # What it may use
+    kv_memory: str | None = _setting(
+        None,
+        "memory for keys and values, e.g. 2GiB (default: a quarter of the available, at most 4GiB)",
+    )
+    max_context: int | None = _setting(
+        None,
+        "prompt and output together, in tokens (default: what the model has and the memory fits)",
+    )
+    max_running: int = _setting(64, "requests computed at the same time")
+    threads: int | None = _setting(None, "threads of the CPU device (default: torch's choice)")
+    # How it schedules
+    max_batch_tokens: int = _setting(512, "tokens computed in one step")
+    chunk_tokens: int = _setting(512, "tokens of one prompt computed in one step")
+    overtake_bound: int = _setting(64, "a waiting request overtaken this often is admitted next")
+    overlap: bool = _setting(
+        default=False, text="run host work while the device computes the next step"
+    )
+    cache: bool = _setting(default=True, text="keep computed prefixes for later requests")
+    # When it gives up
+    max_waiting: int = _setting(100_000, "waiting requests; one more is refused")
+    backlog_messages: int = _setting(
+        4096, "messages a client may leave unread before its requests end"
+    )
+    heartbeat: float = _setting(2.0, "seconds between signs of life")
+    peer_timeout: float = _setting(15.0, "seconds of silence after which a client counts as gone")
+    # How it checks itself
+    check_invariants: bool = _setting(
+        default=False, text="recount every page after each step (slow)"
+    )
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_running",
+            "max_batch_tokens",
+            "chunk_tokens",
+            "overtake_bound",
+            "max_waiting",
+        ):
+            value = getattr(self, name)
+            if value < 1:
+                raise InvalidRequest(f"{name}={value}: must be at least 1")
+        if self.max_batch_tokens < self.max_running:
+            raise InvalidRequest(
+                f"max_batch_tokens={self.max_batch_tokens}: under max_running={self.max_running}, "
+                "every running request needs one token a step"
+            )
+        if self.max_context is not None and self.max_context < MIN_CONTEXT:
+            raise InvalidRequest(f"max_context={self.max_context}: must be at least {MIN_CONTEXT}")
+        if not 0 < self.heartbeat < self.peer_timeout:
+            raise InvalidRequest(
+                f"heartbeat={self.heartbeat}: must be in (0, peer_timeout={self.peer_timeout})"
+            )
+        if self.kv_memory is not None:
+            parse_bytes(self.kv_memory)
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes in `2GiB`, `512MiB` or a plain number. Raises InvalidRequest."""
+    number, unit = text, 1
+    for suffix, factor in _UNITS.items():
+        if text.endswith(suffix):
+            number, unit = text.removesuffix(suffix), factor
+    try:
+        value = int(float(number) * unit)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise InvalidRequest(
+            f"{text!r} is not an amount of memory; write 2GiB, 512MiB or a number of bytes"
+        )
+    return value

@@ -1,0 +1,222 @@
+"""The one loop: plan a step, launch it, and while it runs bring in the step before."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from branchline.protocol import Failure, Update
+from branchline.runtime.memory import Memory
+from branchline.runtime.reports import record, report
+from branchline.runtime.request import State
+from branchline.runtime.runner import Runner
+from branchline.runtime.scheduler import Scheduler
+from branchline.runtime.sizing import Limits, size_memory
+from branchline.runtime.stats import Counters, runtime_info
+from branchline.runtime.streams import WorkerStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from branchline.protocol import FailureCode, RuntimeInfo
+    from branchline.runtime.batch import Batch
+    from branchline.runtime.config import RuntimeConfig
+    from branchline.runtime.models.inputs import Model
+    from branchline.runtime.request import Request
+    from branchline.runtime.runner import Sampled
+    from branchline.runtime.streams import Stream
+
+Event = tuple["Request", Update | Failure]
+
+logger = logging.getLogger(__name__)
+
+
+class Loop:
+    """Serves requests on one model. Everything but the thread-safe calls runs on the engine thread.
+
+    `on_events` is called on the engine thread at most once a step, with all that it has to say.
+    With overlap a step is launched before the one before it is looked at; without, each is brought
+    in at once. Both give the same tokens.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: RuntimeConfig,
+        *,
+        model_name: str,
+        on_events: Callable[[list[Event]], None],
+        on_fatal: Callable[[BaseException], None] = lambda _: None,
+        limits: Limits | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        self.limits = limits or size_memory(model, config)
+        model.allocate(self.limits.pages)
+        memory = Memory(
+            self.limits.pages, config.max_running, self.limits.max_context, cache=config.cache
+        )
+        self.scheduler = Scheduler(memory, config)
+        self.counters = Counters()
+        self._config = config
+        self._model_name = model_name
+        self._runner = Runner(
+            model, stream or WorkerStream(), config.max_running, self.limits.max_context
+        )
+        self._on_events = on_events
+        self._on_fatal = on_fatal
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._events: list[Event] = []
+        self._in_flight: Sampled | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="branchline-engine", daemon=True)
+
+    # ------------------------------------------------------------------ from any thread
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Hand in requests; they may be admitted in the same step."""
+        for request in requests:
+            total = len(request.prompt) + request.params.max_tokens
+            assert total <= self.limits.max_context, "the service clamps max_tokens"
+        self._inbox.put(lambda: self._accept(requests))
+
+    def abort(self, requests: Sequence[Request]) -> None:
+        """End requests; each live one gets a failure of code `aborted`."""
+        self._inbox.put(lambda: self._abort(requests))
+
+    def flush(self, done: Callable[[int], None]) -> None:
+        """Drop every cached prefix that nobody holds; `done` gets the number of pages."""
+        self._inbox.put(lambda: done(self.scheduler.memory.flush()))
+
+    def info(self, done: Callable[[RuntimeInfo], None]) -> None:
+        """Ask for the state of the runtime; `done` gets it."""
+        self._inbox.put(lambda: done(runtime_info(self._model_name, self.counters, self.scheduler)))
+
+    def start(self) -> None:
+        """Start the engine thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop; live requests are aborted. Waits for the engine thread and the device."""
+        self._inbox.put(self._stop)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # ------------------------------------------------------------------ on the engine thread
+
+    def step(self, *, wait: bool = True) -> None:
+        """One turn. With `wait` an idle loop blocks until something arrives."""
+        self._receive(wait=wait)
+        batch = self._plan()
+        if batch is None:
+            self._settle()
+        else:
+            forward = self._runner.forward(batch)
+            self.counters.launched(batch)
+            before, self._in_flight = self._in_flight, None
+            self._advance(before)
+            sampled = self._runner.sample(forward)
+            self._deliver(before)
+            self._in_flight = sampled
+            if not self._config.overlap:
+                self._settle()
+        self._send()
+        if self._config.check_invariants:
+            self.check()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, waits or is in flight."""
+        return not (self._in_flight or self.scheduler.running or self.scheduler.waiting)
+
+    def check(self) -> None:
+        """Recount every page; AssertionError with what is wrong."""
+        self.scheduler.memory.check(self.scheduler.running)
+
+    def _receive(self, *, wait: bool) -> None:
+        if wait and self.idle:
+            self._inbox.get()()
+        while not self._inbox.empty():
+            self._inbox.get()()
+
+    def _plan(self) -> Batch | None:
+        if self.scheduler.short_of_pages():
+            self._settle()  # one bubble: what is in flight must be known before a request gives way
+            self.scheduler.retract()
+        return self.scheduler.next_batch()
+
+    def _settle(self) -> None:
+        """Bring in the step in flight, if there is one."""
+        before, self._in_flight = self._in_flight, None
+        self._advance(before)
+        self._deliver(before)
+
+    def _advance(self, sampled: Sampled | None) -> None:
+        """Take in the ids of a step: what is needed before the next one can be sampled."""
+        if sampled is None:
+            return
+        tokens = 0
+        for row, result in zip(sampled.rows, sampled.results.result(), strict=True):
+            if row.request.state is State.RUNNING:
+                tokens += record(row.request, result)
+        self.counters.generated(tokens)
+
+    def _deliver(self, sampled: Sampled | None) -> None:
+        """Text, stop strings, messages of a step that `_advance` took in; retire what has ended."""
+        if sampled is None:
+            return
+        for row, result in zip(sampled.rows, sampled.results.result(), strict=True):
+            request = row.request
+            if request.state is not State.RUNNING:
+                continue
+            update = report(request, result)
+            if update is not None:
+                self._events.append((request, update))
+            if request.ended:
+                self._retire(request, finished=True)
+
+    def _accept(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self.scheduler.add(request)
+
+    def _abort(self, requests: Sequence[Request]) -> None:
+        self._fail(requests, "aborted", "the request was aborted")
+
+    def _fail(self, requests: Sequence[Request], code: FailureCode, message: str) -> None:
+        for request in requests:
+            if request.state is not State.FINISHED and request.arrival >= 0:
+                self._events.append((request, Failure(request.rid, code, message)))
+                self._retire(request, finished=False)
+
+    def _retire(self, request: Request, *, finished: bool) -> None:
+        self.scheduler.retire(request)
+        self.counters.retired(request, finished=finished)
+
+    def _send(self) -> None:
+        if self._events:
+            events, self._events = self._events, []
+            self._on_events(events)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._abort([*self.scheduler.running, *self.scheduler.waiting])
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self.step()
+            self._settle()
+            self._send()
+        except BaseException as error:
+            logger.exception("the loop failed; every request ends")
+            self._die(error)
+        finally:
+            self._runner.close()
+
+    def _die(self, error: BaseException) -> None:
+        """Tell every live request, then the owner; pages are left as they are, as evidence."""
+        live = [*self.scheduler.running, *self.scheduler.waiting]
+        message = f"the runtime failed: {type(error).__name__}: {error}"
+        self._on_events(self._events + [(r, Failure(r.rid, "internal", message)) for r in live])
+        self._on_fatal(error)

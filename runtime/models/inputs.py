@@ -1,0 +1,40 @@
+"""What one forward pass takes, and what the loop may ask of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInputs:
+    """A batch: T tokens of R rows, in the order of the rows; one row is one request.
+
+    Row r's tokens are the last `q_indptr[r + 1] - q_indptr[r]` of its `kv_lens[r]` positions. A row
+    may read pages that another row of the same batch writes.
+    """
+
+    input_ids: Tensor  # int64 [T], on the model's device like every tensor here
+    positions: Tensor  # int64 [T]
+    write_pages: Tensor  # int64 [T]; 0 where a token is recomputed for its logits only
+    logit_rows: Tensor  # int64 [M]: the tokens whose logits are wanted
+    q_indptr: list[int]  # [R + 1]
+    kv_lens: list[int]  # [R]
+    page_rows: Tensor  # int64 [R, >= max(kv_lens)]: the page of each position
+
+
+class Model(Protocol):
+    """A causal language model over a pool of pages; page 0 is padding."""
+
+    vocab_size: int
+    context_length: int
+    page_bytes: int  # the K and V of one token in all layers
+
+    def allocate(self, pages: int) -> None:
+        """Make the pool of `pages` pages, page 0 included; what it held before is lost."""
+
+    def forward(self, inputs: ForwardInputs) -> Tensor:
+        """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""

@@ -1,0 +1,89 @@
+"""What the loop counts, and how fast it goes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from branchline.protocol import RuntimeInfo
+
+if TYPE_CHECKING:
+    from branchline.runtime.batch import Batch
+    from branchline.runtime.request import Request
+    from branchline.runtime.scheduler import Scheduler
+
+RATE_WINDOW = 10.0  # seconds
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counted since the start, by the engine thread."""
+
+    started: float = field(default_factory=time.monotonic)
+    steps: int = 0
+    prompt_tokens: int = 0  # of requests that have ended
+    cached_prompt_tokens: int = 0  # of those, found in the tree
+    computed_prompt_tokens: int = 0  # launched, after a retraction again
+    generated_tokens: int = 0
+    finished: int = 0
+    aborted: int = 0
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # (time, tokens of a step)
+
+    def launched(self, batch: Batch) -> None:
+        """Count a step that was launched."""
+        self.steps += 1
+        for row in batch.rows:
+            prompt_len = len(row.request.prompt)
+            self.computed_prompt_tokens += max(0, min(row.end, prompt_len) - row.start)
+
+    def generated(self, tokens: int) -> None:
+        """Count the tokens that a step brought."""
+        now = time.monotonic()
+        self.generated_tokens += tokens
+        self._recent.append((now, tokens))
+        while self._recent[0][0] < now - RATE_WINDOW:
+            self._recent.popleft()
+
+    def retired(self, request: Request, *, finished: bool) -> None:
+        """Count a request that has ended."""
+        self.finished += finished
+        self.aborted += not finished
+        self.prompt_tokens += len(request.prompt)
+        self.cached_prompt_tokens += len(request.prompt) - request.computed_prompt_tokens
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Generated tokens per second, over the last seconds in which there were any."""
+        now = time.monotonic()
+        recent = [(at, tokens) for at, tokens in self._recent if at >= now - RATE_WINDOW]
+        return (
+            sum(tokens for _, tokens in recent) / max(now - recent[0][0], 1e-3) if recent else 0.0
+        )
+
+
+def runtime_info(model: str, counters: Counters, scheduler: Scheduler) -> RuntimeInfo:
+    """What the runtime is doing now."""
+    memory = scheduler.memory
+    return RuntimeInfo(
+        model=model,
+        uptime=time.monotonic() - counters.started,
+        running=len(scheduler.running),
+        waiting=len(scheduler.waiting),
+        pages_total=memory.pool.total - 1,
+        pages_free=memory.pool.free,
+        pages_cached=memory.tree.cached,
+        pages_private=memory.private(scheduler.running),
+        pages_protected=memory.tree.protected,
+        prompt_tokens=counters.prompt_tokens,
+        cached_prompt_tokens=counters.cached_prompt_tokens,
+        computed_prompt_tokens=counters.computed_prompt_tokens,
+        generated_tokens=counters.generated_tokens,
+        requests_finished=counters.finished,
+        requests_aborted=counters.aborted,
+        retractions=scheduler.retractions,
+        evicted_pages=memory.evicted,
+        steps=counters.steps,
+        tokens_per_second=counters.tokens_per_second,
+    )

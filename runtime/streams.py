@@ -1,0 +1,36 @@
+"""The device's queue of work: jobs run in order, one at a time, on one thread."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class Stream(Protocol):
+    """Queues jobs and returns at once; a later job sees what earlier ones wrote."""
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Queue a job; its future has the result or the exception."""
+
+    def close(self) -> None:
+        """Wait for what is queued, then end."""
+
+
+class WorkerStream:
+    """The CPU's stream: a worker thread, the process's only user of OpenMP."""
+
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="branchline-device")
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Queue a job for the worker."""
+        return self._worker.submit(job)
+
+    def close(self) -> None:
+        """Wait for what is queued, then end the worker."""
+        self._worker.shutdown()
