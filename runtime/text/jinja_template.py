@@ -1,0 +1,89 @@
+"""Renders a model's own chat template, with the names that templates expect from transformers."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+from branchline.errors import InvalidRequest, ModelError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jinja2.parser import Parser
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}`, which marks what a model says in training data, and shows its body."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
+
+    def parse(self, parser: Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as models were trained on it; jinja2's own escapes characters that matter in HTML."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Templates come with a model's files, which nobody has read, so they run in a sandbox."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    return environment
+
+
+def compile_template(source: str) -> jinja2.Template:
+    """The template of a model; ModelError where it is not Jinja."""
+    try:
+        return _environment().from_string(source)
+    except jinja2.TemplateError as error:
+        raise ModelError(f"the model's chat template is not valid: {error}") from error
+
+
+def render(
+    template: jinja2.Template,
+    messages: Sequence[Mapping[str, str]],
+    add_generation_prompt: bool,
+    special_texts: Mapping[str, str],
+) -> str:
+    """The text of a conversation; InvalidRequest where the template refuses it."""
+    try:
+        return template.render(
+            messages=messages,
+            tools=None,
+            documents=None,
+            add_generation_prompt=add_generation_prompt,
+            **special_texts,
+        )
+    except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        raise InvalidRequest(f"the chat template refuses this conversation: {error}") from error
