@@ -62,7 +62,10 @@ class Loop:
         self._config = config
         self._model_name = model_name
         self._runner = Runner(
-            model, stream or WorkerStream(), config.max_running, self.limits.max_context
+            model,
+            stream or WorkerStream(config.threads),
+            config.max_running,
+            self.limits.max_context,
         )
         self._on_events = on_events
         self._on_fatal = on_fatal

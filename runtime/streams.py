@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,8 +26,10 @@ class Stream(Protocol):
 class WorkerStream:
     """The CPU's stream: a worker thread, the process's only user of OpenMP."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="branchline-device")
+        if threads is not None:
+            self._worker.submit(torch.set_num_threads, threads).result()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Queue a job for the worker."""
