@@ -1,0 +1,65 @@
+"""The settings of a run and of a gen: SGLang's names for the fields of `SamplingParams`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from branchline.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from branchline.sampling_params import SamplingParams
+
+# The names that `run` and `run_batch` take for the sampler, with the field each one sets.
+SAMPLING_SETTINGS = {
+    "max_new_tokens": "max_tokens",
+    "n": "n",
+    "stop": "stop",
+    "stop_token_ids": "stop_token_ids",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "logit_bias": "logit_bias",
+    "ignore_eos": "ignore_eos",
+    "return_logprob": "logprobs",
+    "logprob_start_len": "logprob_start",
+    "top_logprobs_num": "top_logprobs",
+}
+RUN_SETTINGS = frozenset(SAMPLING_SETTINGS) | {"backend", "seed", "stream"}
+
+
+def sampling_changes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that settings change; None means "as it was" and changes nothing."""
+    changes = {
+        SAMPLING_SETTINGS.get(name, name): value
+        for name, value in given.items()
+        if value is not None
+    }
+    if "stop" in changes:
+        stop = changes["stop"]
+        changes["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+    if "stop_token_ids" in changes:
+        changes["stop_token_ids"] = tuple(changes["stop_token_ids"])
+    if "logit_bias" in changes:
+        changes["logit_bias"] = dict(changes["logit_bias"])
+    if changes.get("logprob_start") == -1:  # SGLang's way of saying none
+        changes["logprob_start"] = None
+    return changes
+
+
+def with_changes(params: SamplingParams, changes: Mapping[str, Any]) -> SamplingParams:
+    """The parameters with some fields changed.
+
+    Raises:
+        InvalidRequest: the result breaks a rule of `SamplingParams`.
+    """
+    try:
+        return replace(params, **changes)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
