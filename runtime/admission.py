@@ -1,0 +1,144 @@
+"""From a client's message to requests for the loop: what a user can get wrong ends here."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from branchline.runtime.gather import Generation, Scoring
+from branchline.runtime.request import Request
+from branchline.runtime.text import TextStream
+from branchline.sampling_params import MAX_CHOICES, SamplingParams
+from branchline.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from branchline.protocol import Generate, ModelCard, Prompt, Score
+    from branchline.runtime.text import Tokenizer
+
+# No vocabulary in use has a longer token. A prompt with more than that for each token of context
+# is refused unread: tokenizing 64 MiB would keep everybody else waiting.
+MAX_TOKEN_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Checks messages against the model and makes them jobs. Breaking a rule raises ValueError."""
+
+    tokenizer: Tokenizer
+    card: ModelCard  # its context_length is what fits here
+
+    def generation(self, client: bytes, message: Generate) -> Generation:
+        """A request for each of the `n` choices."""
+        _refuse_reserved(message)
+        params = message.params
+        params.check_vocabulary(self.card.vocab_size)
+        prompt = self._encode(message.prompt)
+        self._check_logprob_start(params, len(prompt))
+        params = _clamped(params, self.card.context_length - len(prompt))
+        stop_ids = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            stop_ids |= frozenset(self.card.stop_token_ids)
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        requests = [
+            Request(
+                prompt=prompt,
+                params=params,
+                seed=seed if params.n == 1 else derive_seed(seed, index),
+                text=TextStream(self.tokenizer, prompt, params, stop_ids),
+                stop_ids=stop_ids,
+                rid=message.rid,
+                index=index,
+                client=client,
+                stream=message.stream,
+                salt=message.cache_salt,
+            )
+            for index in range(params.n)
+        ]
+        return Generation(client, message.rid, requests)
+
+    def scoring(self, client: bytes, message: Score) -> Scoring:
+        """A request for each choice, and if asked another for the choice without the prompt."""
+        _refuse_reserved(message)
+        if not message.choices:
+            raise ValueError("choices is empty: name at least one")
+        if len(message.choices) > MAX_CHOICES:
+            raise ValueError(f"{len(message.choices)} choices: at most {MAX_CHOICES}")
+        self._encode(message.prompt)  # its faults are named before those of a choice
+        sequences = [  # (ids, from where on they are scored)
+            self._encode_choice(message.prompt, choice) for choice in message.choices
+        ]
+        if message.unconditional:
+            sequences += [(ids[start:], 0) for ids, start in sequences]
+        requests = [
+            self._prefill(client, message, index, ids, start)
+            for index, (ids, start) in enumerate(sequences)
+        ]
+        return Scoring(client, message.rid, requests, len(message.choices))
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt that leaves room for at least one more token."""
+        self._check_chars(sum(len(content) for kind, content in prompt if kind != "tokens"))
+        ids = self.tokenizer.encode(prompt)
+        self._check_length("the prompt", len(ids))
+        return ids
+
+    def _encode_choice(self, prompt: Prompt, choice: str) -> tuple[list[int], int]:
+        self._check_chars(len(choice))
+        ids, start = self.tokenizer.encode_choice(prompt, choice)
+        assert 0 < start < len(ids), "a choice has tokens, and something before them"
+        self._check_length(f"the prompt with the choice {choice!r}", len(ids))
+        return ids, start
+
+    def _prefill(
+        self, client: bytes, message: Score, index: int, ids: list[int], start: int
+    ) -> Request:
+        params = SamplingParams(max_tokens=0, temperature=0.0, logprob_start=start)
+        return Request(
+            prompt=ids,
+            params=params,
+            seed=0,
+            text=TextStream(self.tokenizer, ids, params, frozenset()),
+            rid=message.rid,
+            index=index,
+            client=client,
+            stream=False,
+            salt=message.cache_salt,
+        )
+
+    def _check_chars(self, chars: int) -> None:
+        context = self.card.context_length
+        if chars > context * MAX_TOKEN_CHARS:
+            raise ValueError(f"a text of {chars} characters: the context is {context} tokens")
+
+    def _check_length(self, what: str, length: int) -> None:
+        context = self.card.context_length
+        if length >= context:
+            raise ValueError(
+                f"{what} has {length} tokens: the context is {context}, "
+                f"prompt and output together; send at most {context - 1}"
+            )
+
+    def _check_logprob_start(self, params: SamplingParams, prompt_len: int) -> None:
+        if params.logprob_start is not None and params.logprob_start >= prompt_len:
+            raise ValueError(
+                f"logprob_start={params.logprob_start}: the prompt has {prompt_len} tokens, "
+                f"the last is {prompt_len - 1}"
+            )
+
+
+def _clamped(params: SamplingParams, room: int) -> SamplingParams:
+    """The parameters with no more output than there is room for."""
+    if params.max_tokens <= room:
+        return params
+    return replace(params, max_tokens=room, min_tokens=min(params.min_tokens, room))
+
+
+def _refuse_reserved(message: Generate | Score) -> None:
+    """A reserved field that would change the answer is refused, never ignored."""
+    if message.priority != 0:
+        raise ValueError(f"priority={message.priority}: not supported; leave it at 0")
+    if message.timeout is not None:
+        raise ValueError(
+            f"timeout={message.timeout}: not supported; leave it out and abort instead"
+        )

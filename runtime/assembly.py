@@ -1,0 +1,73 @@
+"""A whole runtime put together: model, loop and service, without the socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from branchline.runtime.admission import Admission
+from branchline.runtime.loop import Loop
+from branchline.runtime.service import Service
+from branchline.runtime.sizing import size_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from branchline.protocol import ModelCard, RuntimeMessage
+    from branchline.runtime.config import RuntimeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts of a runtime; its loop is not started yet."""
+
+    service: Service
+    loop: Loop
+    card: ModelCard  # with the context that fits
+    page_bytes: int
+
+    def summary(self, address: str) -> str:
+        """What is served where, and how much of it fits."""
+        pages = self.loop.limits.pages - 1
+        return (
+            f"branchline: {self.card.name} at {address}\n"
+            f"  context: {self.card.context_length:,} tokens, prompt and output together\n"
+            f"  pool: {pages:,} pages, one token each, {pages * self.page_bytes / 2**20:,.0f} MiB"
+        )
+
+
+def assemble(
+    config: RuntimeConfig,
+    post: Callable[[bytes, RuntimeMessage], None],
+    on_fatal: Callable[[BaseException], None],
+) -> Assembly:
+    """Load the model and build what serves it.
+
+    Args:
+        config: what to serve and how.
+        post: sends a message to a client; called from the engine thread too, must not wait.
+        on_fatal: told of a bug in the loop, after every live request was.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        InvalidRequest: a setting does not fit the model or the memory.
+    """
+    import torch
+    from branchline.runtime.models.load import load
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    loaded = load(config.model)
+    limits = size_memory(loaded.model, config)
+    card = replace(loaded.card, context_length=limits.max_context)
+    service = Service(Admission(loaded.tokenizer, card), config, post)
+    loop = Loop(
+        loaded.model,
+        config,
+        model_name=card.name,
+        on_events=service.on_events,
+        on_fatal=on_fatal,
+        limits=limits,
+    )
+    service.attach(loop)
+    return Assembly(service, loop, card, loaded.model.page_bytes)
