@@ -1,0 +1,12 @@
+"""Device operations: a `KernelSet` for each device, and the reference every one of them equals.
+
+`reference_kernels` is plain torch, written to be read; `cpu_kernels` is what a CPU does fastest.
+Both compute the same numbers up to rounding, read K and V only through the pages a plan names, and
+keep no state between batches.
+"""
+
+from branchline.kernels.cpu import cpu_kernels
+from branchline.kernels.kernel_set import KernelSet, Linear
+from branchline.kernels.reference import reference_kernels
+
+__all__ = ["KernelSet", "Linear", "cpu_kernels", "reference_kernels"]

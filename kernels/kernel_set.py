@@ -1,0 +1,46 @@
+"""The operations a model needs of a device, as one frozen record chosen once per device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+# x [T, in] -> [T, out]; holds its weight in whatever form the device likes.
+Linear = Callable[[Tensor], Tensor]
+
+
+class AttentionPlan(Protocol):
+    """What a device prepares once per batch for all layers' attention; opaque to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """Every device operation. T tokens, R rows (requests) of a batch, H heads, D head size.
+
+    K and V live in a pool per layer, NHD: `[pages, kv_heads, head_dim]`.
+    """
+
+    name: str
+    device: torch.device
+    # (weight [out, in], bias [out] or None) -> Linear
+    linear: Callable[[Tensor, Tensor | None], Linear]
+    # (x [T, N], weight [N], eps) -> normed [T, N]; also per head with x [T, H, D], weight [D]
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    # (x [T, N], residual [T, N], weight [N], eps) -> (normed, x + residual)
+    add_rms_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    # (q [T, H, D], k [T, Hkv, D], v [T, Hkv, D], cos_sin [max_position, D], positions [T],
+    # pages [T], k_pool, v_pool) -> rotated q; k (rotated) and v are written to `pages` of the pools
+    rope_and_write: Callable[
+        [Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor
+    ]
+    # (gate_up [T, 2 * I]) -> silu(gate) * up [T, I]
+    silu_mul: Callable[[Tensor], Tensor]
+    # (q_indptr [R + 1], kv_lens [R], page_rows int64 [R, >= max(kv_lens)]) -> plan; the queries of
+    # row r are its last q_indptr[r + 1] - q_indptr[r] positions
+    plan: Callable[[list[int], list[int], Tensor], Any]
+    # (q [T, H, D], k_pool, v_pool, plan, sm_scale) -> out [T, H, D]; causal
+    attention: Callable[[Tensor, Tensor, Tensor, Any, float], Tensor]
