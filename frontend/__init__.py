@@ -50,7 +50,7 @@ from branchline.state import ProgramState
 if TYPE_CHECKING:
     from branchline.client import connect
     from branchline.launcher import Runtime
-    from branchline.runtime.engine import Engine
+    from branchline.runtime import Engine
 
 __all__ = [
     "BranchlineError",
@@ -90,7 +90,7 @@ __all__ = [
 
 # Where the names come from that need more than the language does.
 _LAZY = {
-    "Engine": "branchline.runtime.engine",
+    "Engine": "branchline.runtime",
     "Runtime": "branchline.launcher",
     "connect": "branchline.client",
 }

@@ -7,8 +7,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from branchline.errors import InvalidRequest
 from tqdm import tqdm
+
+from branchline.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -50,14 +50,15 @@ class Runtime(Client):
     def __init__(
         self, model: str = "smollm2", *, startup_timeout: float = 120.0, **settings: Any
     ) -> None:
-        shared = {name: settings[name] for name in SHARED if name in settings}
+        given = {name: value for name, value in settings.items() if value is not None}
+        shared = {name: given[name] for name in SHARED if name in given}
         config = ClientConfig(startup_timeout=startup_timeout, **shared)
-        self._process = _Process({"model": model, "address": private_address()} | settings)
+        self._process = _Process({"model": model, "address": private_address()} | given)
         atexit.register(self.close)
         try:
             super().__init__(_Connection(self._process, config), timeout=config.startup_timeout)
         except BaseException:
-            self._end_process()
+            self.close()
             raise
 
     @property
@@ -68,9 +69,6 @@ class Runtime(Client):
     def close(self) -> None:
         """Leave and end the process. A second call does nothing."""
         super().close()
-        self._end_process()
-
-    def _end_process(self) -> None:
         atexit.unregister(self.close)
         self._process.end()
 
@@ -80,9 +78,12 @@ class _Process:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.address: str = settings["address"]
+        socket_path(
+            self.address
+        )  # a path that no socket can have is refused before anything starts
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         flags = [f"--parent-pid={os.getpid()}"]
-        flags += [_flag(name, value) for name, value in settings.items() if value is not None]
+        flags += [_flag(name, value) for name, value in settings.items()]
         self._child = subprocess.Popen(
             [*SERVER, *flags],
             stdin=subprocess.DEVNULL,

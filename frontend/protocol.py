@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgpack
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
 from branchline.errors import ProtocolError
 from branchline.sampling_params import SamplingParams
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 M = TypeVar("M")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import zmq
 import zmq.asyncio
+
 from branchline.errors import InvalidRequest, ProtocolError
 from branchline.paths import socket_path
 from branchline.protocol import Bye, Ping, Pong, decode_runtime, encode_client

@@ -6,13 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from branchline.kernels.cpu_attention import CpuPlan, attention
-from branchline.kernels.kernel_set import KernelSet
 from torch.nn import functional
 
+from branchline.kernels.cpu_attention import CpuPlan, attention
+from branchline.kernels.kernel_set import KernelSet
+
 if TYPE_CHECKING:
-    from branchline.kernels.kernel_set import Linear
     from torch import Tensor
+
+    from branchline.kernels.kernel_set import Linear
 
 
 def cpu_kernels() -> KernelSet:

@@ -7,12 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from branchline.kernels.kernel_set import KernelSet
 from torch.nn import functional
 
+from branchline.kernels.kernel_set import KernelSet
+
 if TYPE_CHECKING:
-    from branchline.kernels.kernel_set import Linear
     from torch import Tensor
+
+    from branchline.kernels.kernel_set import Linear
 
 
 def reference_kernels(device: torch.device | str = "cpu") -> KernelSet:

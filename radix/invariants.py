@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from branchline.radix.node import Node, join
 from branchline.radix.pages import PADDING_PAGE
 

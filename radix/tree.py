@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
+
 from branchline.radix import invariants
 from branchline.radix.eviction import EvictionQueue
 from branchline.radix.node import EMPTY, Match, Node, TokenIds, descend, join, subtree, upward

@@ -53,6 +53,7 @@ def assemble(
         InvalidRequest: a setting does not fit the model or the memory.
     """
     import torch
+
     from branchline.runtime.models.load import load
 
     if config.threads is not None:

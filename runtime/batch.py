@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from branchline.radix import PADDING_PAGE
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
 from branchline.runtime.batch import FROM_DEVICE
 from branchline.runtime.models.inputs import ForwardInputs
 from branchline.runtime.request import State
@@ -15,12 +16,13 @@ from branchline.runtime.sampling import SampleRow, sample, token_logprobs
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from torch import Tensor
+
     from branchline.protocol import TokenLogprob
     from branchline.runtime.batch import Batch, Row
     from branchline.runtime.models.inputs import Model
     from branchline.runtime.request import Request
     from branchline.runtime.streams import Stream
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import zmq
+
 from branchline.errors import BranchlineError, InvalidRequest, ProtocolError, RuntimeUnavailable
 from branchline.paths import claim, default_address, socket_path
 from branchline.protocol import (

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from branchline.errors import ModelError
 from branchline.runtime.models.layer import take_layer
 from branchline.runtime.models.rope import cos_sin_table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from branchline.kernels import KernelSet
     from branchline.runtime.models.config import DecoderConfig
     from branchline.runtime.models.inputs import ForwardInputs
     from branchline.runtime.models.layer import Layer
     from branchline.runtime.models.weights import Weights
-    from torch import Tensor
 
 # Tensors that some checkpoints carry beside what a decoder needs: its rope's frequencies, which are
 # computed here, and a tied head, which is the embedding.

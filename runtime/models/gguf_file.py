@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
+
 from branchline.errors import ModelError
 
 if TYPE_CHECKING:

@@ -6,13 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 import torch
+
 from branchline.errors import ModelError
 from branchline.runtime.models.weights import check_shape
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from branchline.runtime.models.config import DecoderConfig
     from branchline.runtime.models.gguf_file import GGUFFile
-    from torch import Tensor
 
 _TOP = {
     "model.embed_tokens.weight": "token_embd.weight",

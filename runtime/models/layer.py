@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from branchline.kernels import KernelSet, Linear
     from branchline.runtime.models.config import DecoderConfig
     from branchline.runtime.models.weights import Weights
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

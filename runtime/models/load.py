@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
 from branchline.errors import ModelError
 from branchline.kernels import cpu_kernels
 from branchline.protocol import ModelCard

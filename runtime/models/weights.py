@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
-from branchline.errors import ModelError
 from safetensors import SafetensorError, safe_open
+
+from branchline.errors import ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path

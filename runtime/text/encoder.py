@@ -13,8 +13,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from branchline.errors import InvalidRequest, ModelError
 from tokenizers import Tokenizer as Core
+
+from branchline.errors import InvalidRequest, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

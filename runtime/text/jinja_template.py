@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
-from branchline.errors import InvalidRequest, ModelError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from branchline.errors import InvalidRequest, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.batch import MIN_AUTO_THREADS, pool_size
 from branchline.errors import InvalidRequest, RequestAborted
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from branchline import (
     greedy_token_selection,
     token_length_normalized,

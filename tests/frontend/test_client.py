@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zmq
+
 from branchline import eventloop
 from branchline.client import Client, connect
 from branchline.errors import (
@@ -36,7 +37,6 @@ from branchline.protocol import (
 )
 from branchline.sampling_params import SamplingParams
 from branchline.transport import ClientConfig, ZmqTransport
-
 from tests.fake_runtime import CARD, running
 
 if TYPE_CHECKING:
@@ -187,16 +187,16 @@ def test_an_oversized_request_is_refused_here(client: Client) -> None:
 
 
 def test_a_closed_iterator_aborts(runtime: Running, client: Client) -> None:
-    eventloop.run(first(client, ask(client, max_tokens=LONG, n=3)))
-    runtime.wait_until(lambda: not runtime.loop.live)
+    with runtime.aborting():
+        eventloop.run(first(client, ask(client, max_tokens=LONG, n=3)))
     assert eventloop.run(collect(client, ask(client)))
 
 
 def test_cancelling_a_generation_aborts(runtime: Running, client: Client) -> None:
     work = eventloop.submit(collect(client, ask(client, max_tokens=LONG)))
     runtime.wait_until(lambda: bool(runtime.loop.live))
-    work.cancel()
-    runtime.wait_until(lambda: not runtime.loop.live)
+    with runtime.aborting():
+        work.cancel()
 
 
 def test_cancelling_a_score_aborts(puppet: Puppet) -> None:
@@ -218,10 +218,10 @@ def test_closing_aborts_and_ends_what_is_pending(runtime: Running) -> None:
     client = connect(runtime.address)
     work = eventloop.submit(collect(client, ask(client, max_tokens=LONG)))
     runtime.wait_until(lambda: bool(runtime.loop.live))
-    client.close()
+    with runtime.aborting():
+        client.close()
     with pytest.raises(RuntimeUnavailable, match="closed"):
         work.result(5)
-    runtime.wait_until(lambda: not runtime.loop.live)
     client.close()
     with pytest.raises(RuntimeUnavailable, match="closed"):
         client.generate_text("x")

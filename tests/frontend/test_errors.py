@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import inspect
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import InvalidRequest, RuntimeUnavailable
 from branchline.protocol import ChoiceScore, Update
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import InvalidRequest, RequestAborted
 
 from .fake_backend import CHATML, FakeBackend

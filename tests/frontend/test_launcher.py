@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from branchline import eventloop, launcher
 from branchline.client import connect
 from branchline.errors import RuntimeUnavailable

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from branchline.errors import InvalidRequest, RuntimeUnavailable
 from branchline.paths import (
     claim,

@@ -5,8 +5,9 @@ import inspect
 import subprocess
 import sys
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import RuntimeUnavailable
 
 from .fake_backend import FakeBackend

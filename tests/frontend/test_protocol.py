@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from branchline import protocol
 from branchline.errors import ProtocolError
 from branchline.protocol import (
@@ -34,8 +37,6 @@ from branchline.protocol import (
     rid_of,
 )
 from branchline.sampling_params import SamplingParams
-from hypothesis import given
-from hypothesis import strategies as st
 
 ids = st.integers(0, 2**31)
 finite = st.floats(allow_nan=False)

@@ -3,8 +3,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import InvalidRequest
 
 from .fake_backend import CHATML, FakeBackend

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import InvalidRequest
 from branchline.protocol import ChoiceScore
 from branchline.sampling_params import SamplingParams

@@ -4,8 +4,9 @@ import asyncio
 import threading
 from concurrent.futures import Future
 
-import branchline as bl
 import pytest
+
+import branchline as bl
 from branchline.errors import RuntimeUnavailable
 from branchline.feed import Feed
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from branchline.kernels import KernelSet, cpu_kernels, reference_kernels
 from torch import Tensor
+
+from branchline.kernels import KernelSet, cpu_kernels, reference_kernels
 
 SCALE = 0.3
 SETS = [reference_kernels(), cpu_kernels()]

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from branchline.kernels import KernelSet, cpu_kernels, reference_kernels
 from torch import Tensor
+
+from branchline.kernels import KernelSet, cpu_kernels, reference_kernels
 
 SETS = [reference_kernels(), cpu_kernels()]
 

@@ -5,10 +5,11 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-from branchline.radix import Node, PagePool, RadixTree
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from branchline.radix import Node, PagePool, RadixTree
 
 SALTS = (None, "None", "tenant")
 PAGES = 48

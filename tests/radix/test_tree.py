@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+
 from branchline.radix import RadixTree
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
 from branchline.runtime.config import RuntimeConfig
 from branchline.runtime.loop import Loop
 from branchline.runtime.request import Request

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+
 from branchline import eventloop
 from branchline.errors import InvalidRequest, RuntimeFailed, RuntimeUnavailable
 from branchline.protocol import Generate, Score

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from branchline.runtime.sizing import Limits
 
 from .runs import Runs

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+
 from branchline.runtime.models.inputs import ForwardInputs
 from branchline.runtime.sizing import Limits
 

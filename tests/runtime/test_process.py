@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+
 from branchline import eventloop
 from branchline.errors import InvalidRequest, RuntimeUnavailable
 from branchline.launcher import Runtime

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 import zmq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from branchline.errors import InvalidRequest, RuntimeUnavailable
 from branchline.protocol import (
     PROTOCOL_VERSION,
@@ -29,9 +32,6 @@ from branchline.protocol import (
 from branchline.runtime.config import RuntimeConfig
 from branchline.runtime.server import Server
 from branchline.sampling_params import SamplingParams
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from tests.fake_runtime import running
 
 if TYPE_CHECKING:

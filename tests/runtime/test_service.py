@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from branchline.protocol import (
     PROTOCOL_VERSION,
     Abort,
@@ -25,7 +26,6 @@ from branchline.protocol import (
 from branchline.runtime.config import RuntimeConfig
 from branchline.sampling_params import SamplingParams
 from branchline.seeds import derive_seed
-
 from tests.fake_runtime import CONTEXT, EOS, VOCAB, answer, assemble, logprob
 
 A, B = b"client a", b"client b"

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from branchline.kernels import cpu_kernels
 from branchline.runtime.models import ForwardInputs, Model
 from branchline.runtime.models.config import config_of_directory
 from branchline.runtime.models.decoder import Decoder
 from branchline.runtime.models.weights import SafetensorsWeights
-from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

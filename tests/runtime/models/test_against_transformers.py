@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from branchline.kernels import reference_kernels
 from branchline.runtime.models.config import config_of_directory
 from branchline.runtime.models.decoder import Decoder
 from branchline.runtime.models.weights import SafetensorsWeights
-from torch import Tensor
 
 from .conftest import (
     Row,

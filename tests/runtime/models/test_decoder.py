@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from branchline.runtime.models import ForwardInputs
 from torch import Tensor
+
+from branchline.runtime.models import ForwardInputs
 
 from .conftest import Row, make_checkpoint, open_directory, run, scattered
 

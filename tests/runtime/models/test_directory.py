@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from branchline.errors import ModelError
 from branchline.runtime.models.config import config_of_directory
 from branchline.runtime.models.defaults import defaults_of_directory
-from safetensors.torch import load_file, save_file
 
 from .conftest import edit_config, make_checkpoint, open_directory
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Kind
+
 from branchline.errors import ModelError
 from branchline.runtime.models.gguf_file import GGUFFile
-from gguf import GGMLQuantizationType as Kind
 
 if TYPE_CHECKING:
     from pathlib import Path

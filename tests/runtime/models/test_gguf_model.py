@@ -8,14 +8,15 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType as Kind
+from torch import Tensor
+
 from branchline.errors import ModelError
 from branchline.kernels import cpu_kernels
 from branchline.runtime.models.config import config_of_gguf
 from branchline.runtime.models.decoder import Decoder
 from branchline.runtime.models.gguf_file import GGUFFile
 from branchline.runtime.models.gguf_weights import GGUFWeights
-from gguf import GGMLQuantizationType as Kind
-from torch import Tensor
 
 from .conftest import Row, make_checkpoint, oracle_logits, run, scattered
 from .tiny_gguf import round_weights, write_gguf

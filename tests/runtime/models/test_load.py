@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from branchline.errors import ModelError
-from branchline.runtime.models.load import Loaded, load
 from tokenizers import Tokenizer as Core
 from tokenizers import decoders, models, pre_tokenizers
+
+from branchline.errors import ModelError
+from branchline.runtime.models.load import Loaded, load
 
 from .conftest import VOCAB, Row, make_checkpoint, oracle_logits, run, scattered
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from branchline.errors import ModelError
 from branchline.runtime.models.catalog import CATALOG, cache_folder
 from branchline.runtime.models.source import resolve

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import regex
+
 from branchline.runtime.text import Tokenizer
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from branchline.errors import InvalidRequest
-from branchline.runtime.text import cut_chat_template
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
+
+from branchline.errors import InvalidRequest
+from branchline.runtime.text import cut_chat_template
 
 from .small import make
 

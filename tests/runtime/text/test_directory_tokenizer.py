@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from branchline.errors import ModelError
 from branchline.runtime.text import TextStream, Tokenizer
 from branchline.sampling_params import SamplingParams

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from branchline.errors import ModelError
-from branchline.runtime.text import Tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from branchline.errors import ModelError
+from branchline.runtime.text import Tokenizer
 
 from .small import GPT2, LLAMA3, bpe, gguf_fields, make, program
 

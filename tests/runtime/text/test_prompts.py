@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from branchline.errors import InvalidRequest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from branchline.errors import InvalidRequest
 
 from .small import make, program
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from branchline.runtime.text.stops import StopMatcher
 from hypothesis import given
 from hypothesis import strategies as st
+
+from branchline.runtime.text.stops import StopMatcher
 
 words = st.text("ab", min_size=1, max_size=4)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from branchline.runtime.text import TextStream, Tokenizer
-from branchline.sampling_params import SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from branchline.runtime.text import TextStream, Tokenizer
+from branchline.sampling_params import SamplingParams
 
 from .small import gguf_fields, spell
 

@@ -1,0 +1,58 @@
+# One command for each thing a newcomer wants. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TYPECHECK := build/typecheck
+
+.PHONY: help demo model test test-slow check lint types layering bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: model ## start the runtime on a real model and run a program against it
+	@$(BIN)/branchline run examples/quickstart.py
+
+model: $(STAMP) ## fetch the default model (93 MB, once)
+	@$(BIN)/branchline pull smollm2
+
+test: model ## everything that is not marked slow or gpu
+	@$(BIN)/pytest
+
+test-slow: model ## the tests that take minutes
+	@$(BIN)/pytest -m slow
+
+check: lint types layering ## ruff, mypy --strict, who may import whom
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+# The packages are checked as they install: the folders' names are not the packages' names, and a
+# sub-package that pyproject.toml forgets is missing here too. A stale build/ would hide that.
+types: $(STAMP)
+	@rm -rf build
+	@$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) .
+	@MYPYPATH=$(TYPECHECK) $(BIN)/mypy -p branchline
+
+layering: $(STAMP)
+	@$(BIN)/pytest -q tests/test_layering.py
+
+bench: model ## the measurements that README.md quotes
+	@$(BIN)/python benchmarks/serve.py
+
+clean: ## remove everything that make has made in this folder
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and alone: the build that this platform's default index gives for one version.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: Branchline needs Python 3.11 or newer, and '$(PYTHON)' is not; try 'make PYTHON=python3.12'" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+		echo "make: '$(PYTHON)' has no venv module; install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "make: setting up $(VENV) (torch is large: this takes minutes, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet 'torch==2.13.0'
+	@$(BIN)/python -m pip install --quiet -e '.[runtime,dev]'
+	@touch $@

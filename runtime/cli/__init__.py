@@ -1,0 +1,11 @@
+"""The `branchline` command: `pull`, `serve`, `run`, `chat`, `info`, one file each.
+
+Promises: flags are the fields of `RuntimeConfig`; `run`, `chat` and `info` against a runtime that
+is there need no torch.
+"""
+
+from __future__ import annotations
+
+from branchline.runtime.cli.commands import main
+
+__all__ = ["main"]
