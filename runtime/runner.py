@@ -117,7 +117,9 @@ class Runner:
         tokens: dict[int, int] = {}
         if drawn:
             at = torch.tensor([job.logits_at + len(job.targets) for job in drawn])
-            ids = sample(logits[at], [job.draw for job in drawn if job.draw is not None]).ids
+            # Indexing copies: spared where every row of logits is drawn from.
+            ours = logits if len(drawn) == len(logits) else logits[at]
+            ids = sample(ours, [job.draw for job in drawn if job.draw is not None]).ids
             self._last_token[torch.tensor([job.slot for job in drawn])] = ids
             tokens = {job.slot: token for job, token in zip(drawn, ids.tolist(), strict=True)}
         scores = iter(_score(logits, jobs, tokens))
@@ -151,7 +153,7 @@ def _sample_row(request: Request, position: int) -> SampleRow:
         position=position,
         output_len=request.output_len,
         stop_ids=tuple(sorted(request.stop_ids)),
-        prompt_ids=np.unique(request.prompt) if params.repetition_penalty != 1.0 else None,
+        prompt_ids=request.known[: len(request.prompt)],
         output_ids=np.array(request.output, dtype=np.int64) if params.has_penalties else None,
     )
 
