@@ -43,7 +43,7 @@ class RuntimeConfig:
     chunk_tokens: int = _setting(512, "tokens of one prompt computed in one step")
     overtake_bound: int = _setting(64, "a waiting request overtaken this often is admitted next")
     overlap: bool = _setting(
-        default=False, text="run host work while the device computes the next step"
+        default=True, text="run host work while the device computes the next step"
     )
     cache: bool = _setting(default=True, text="keep computed prefixes for later requests")
     # When it gives up
