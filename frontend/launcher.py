@@ -78,9 +78,7 @@ class _Process:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.address: str = settings["address"]
-        socket_path(
-            self.address
-        )  # a path that no socket can have is refused before anything starts
+        socket_path(self.address)  # one that no socket can have is refused before anything starts
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         flags = [f"--parent-pid={os.getpid()}"]
         flags += [_flag(name, value) for name, value in settings.items()]

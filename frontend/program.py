@@ -70,10 +70,11 @@ class Program:
 
         The program's arguments come with these settings, where the program has no parameter of that
         name: backend; stream (the body runs in a thread of its own, and the text can be read as it
-        comes); seed (makes every draw repeat, forks differ); and for every gen that does not say
-        otherwise max_new_tokens (128), n (1), stop, stop_token_ids, temperature (1.0), top_p,
-        top_k, min_p, frequency_penalty, presence_penalty, repetition_penalty, logit_bias,
-        ignore_eos, return_logprob, logprob_start_len, top_logprobs_num.
+        comes); seed (makes every draw repeat, forks differ); model_defaults (start from what the
+        model's authors recommend); and for every gen that does not say otherwise max_new_tokens
+        (128), n (1), stop, stop_token_ids, temperature (1.0), top_p, top_k, min_p,
+        frequency_penalty, presence_penalty, repetition_penalty, logit_bias, ignore_eos,
+        return_logprob, logprob_start_len, top_logprobs_num.
 
         Raises:
             TypeError: the arguments are not the program's.
@@ -108,17 +109,17 @@ class Program:
     @overload
     def run_batch(
         self,
-        batch: Sequence[Item],
+        batch_kwargs: Sequence[Item],
         *,
         generator_style: Literal[False] = ...,
         as_completed: Literal[False] = ...,
         **options: Any,
     ) -> list[ProgramState]: ...
     @overload
-    def run_batch(self, batch: Sequence[Item], **options: Any) -> Iterator[Any]: ...
+    def run_batch(self, batch_kwargs: Sequence[Item], **options: Any) -> Iterator[Any]: ...
     def run_batch(
         self,
-        batch: Sequence[Item],
+        batch_kwargs: Sequence[Item],
         *,
         backend: Backend | None = None,
         seed: int | None = None,
@@ -133,7 +134,8 @@ class Program:
         An item that fails disturbs no other: reading its state raises its `ProgramError`.
 
         Args:
-            batch: the items, each a dict or a sequence of the program's arguments; not changed.
+            batch_kwargs: the items, each a dict or a sequence of the program's arguments; not
+                changed.
             backend: what answers; the default one if None.
             seed: item i runs with a seed derived from this one and i.
             num_threads: programs that run at the same time.
@@ -141,7 +143,7 @@ class Program:
             generator_style: return an iterator of the states in the order of the items, each as
                 soon as those before it are done.
             as_completed: return an iterator of (index, state) instead, in the order of their ends.
-            settings: those that `run` has for every gen.
+            settings: model_defaults, and those that `run` has for every gen.
 
         Returns:
             The states, in the order of the items.
@@ -152,7 +154,7 @@ class Program:
         """
         calls = [
             self._call((), item) if isinstance(item, Mapping) else self._call(item, {})
-            for item in batch
+            for item in batch_kwargs
         ]
         seeds = [None if seed is None else derive_seed(seed, index) for index in range(len(calls))]
         jobs = [
@@ -181,16 +183,18 @@ class Program:
         *,
         stream: bool = False,
     ) -> Run:
-        for name in settings:
-            if name not in SAMPLING_SETTINGS:
-                raise TypeError(f"{name!r} is none of {', '.join(SAMPLING_SETTINGS)}")
-
         chosen = resolve_backend(backend)
+        given = dict(settings)
+        defaults = chosen.card.generation_defaults if given.pop("model_defaults", False) else {}
+        for name in given:
+            if name not in SAMPLING_SETTINGS:
+                known = ", ".join(("model_defaults", *SAMPLING_SETTINGS))
+                raise TypeError(f"{name!r} is none of {known}")
         return Run(
             program=self.__name__,
             backend=chosen,
             template=chosen.card.chat_template or PLAIN_TEMPLATE,
-            params=with_changes(SamplingParams(), sampling_changes(settings)),
+            params=with_changes(SamplingParams(), defaults | sampling_changes(given)),
             seed=seed,
             stream=stream,
             body=Future(),

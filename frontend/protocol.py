@@ -134,11 +134,10 @@ class ChatTemplate:
     """A model's chat template, cut at its contents: a turn is `prefix + content + suffix`."""
 
     __pydantic_config__ = _FORBID_EXTRA
-    prefix: dict[str, str]  # by role: system, user, assistant
+    prefix: dict[str, str]  # by role: system, user, assistant; what is missing is refused
     suffix: dict[str, str]
-    default_system: str | None = (
-        None  # the turn a template adds when a conversation has no system turn
-    )
+    # What a template puts before a conversation without a system turn: often a whole one
+    default_system: str | None = None
     stop: tuple[str, ...] = ()  # stop strings every generation gets (named templates only)
 
 
@@ -152,9 +151,8 @@ class ModelCard:
     context_length: int  # prompt and output together
     stop_token_ids: tuple[int, ...]
     chat_template: ChatTemplate | None = None
-    generation_defaults: dict[str, float] = field(
-        default_factory=dict
-    )  # the model's generation_config
+    # Fields of SamplingParams as the model's authors recommend them, for who asks for that
+    generation_defaults: dict[str, int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +210,8 @@ class Update:
     ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, if asked
     prompt_logprobs: tuple[TokenLogprob, ...] = ()  # in the first update that has them
-    next_top: tuple[
-        tuple[float, int], ...
-    ] = ()  # max_tokens=0 with top_logprobs: the next position
+    # max_tokens=0 with top_logprobs: the next position's
+    next_top: tuple[tuple[float, int], ...] = ()
     finish: Finish | None = None
     usage: Usage | None = None  # with the finish
 
@@ -235,9 +232,8 @@ class ChoiceScore:
     __pydantic_config__ = _FORBID_EXTRA
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    unconditional: tuple[float | None, ...] | None = (
-        None  # without the prompt; the first has no context
-    )
+    # Without the prompt, if asked; the first has no context
+    unconditional: tuple[float | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +271,8 @@ class RuntimeInfo:
     pages_cached: int  # in the tree
     pages_private: int  # held by running requests
     pages_protected: int  # of the cached ones, locked
-    prompt_tokens: int
-    cached_prompt_tokens: int  # found in the tree
+    prompt_tokens: int  # of requests that have finished
+    cached_prompt_tokens: int  # of those, found in the tree
     computed_prompt_tokens: int
     generated_tokens: int
     requests_finished: int
@@ -285,6 +281,9 @@ class RuntimeInfo:
     evicted_pages: int
     steps: int
     tokens_per_second: float  # generated, over the last seconds
+    positions_attended: int = 0  # whose K and V rows attended to, summed over rows and steps
+    positions_read: int = 0  # of those, read: what rows of a step share counts once
+    step_seconds: dict[str, float] = field(default_factory=dict)  # the loop's time, by part
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ def begin_turn(snapshot: Snapshot, role: str, template: ChatTemplate) -> Snapsho
             f"a turn of {role!r} cannot begin inside that of {snapshot.role!r}; end that one first"
         )
     if role not in template.prefix:
-        raise InvalidRequest(
-            f"the chat template has no turn of {role!r}; it has {', '.join(template.prefix)}"
-        )
+        known = ", ".join(template.prefix) or "none that can be told apart; write its turns as text"
+        raise InvalidRequest(f"the model's chat template has no turn of {role!r}; it has {known}")
     if not snapshot.messages and role != "system" and template.default_system is not None:
         snapshot = _default_system_turn(snapshot, template, template.default_system)
     snapshot = snapshot.add(("template", template.prefix[role]))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_STRING_CHARS = 1024
@@ -20,7 +24,8 @@ class SamplingParams:
     Applied in this order: logit bias, penalties, min_tokens, temperature, top-k, top-p, min-p.
 
     Raises:
-        ValueError: a value is outside its range; the message names field, value and rule.
+        ValueError: a value is of another type or out of range; the message names field, value and
+            rule.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -51,6 +56,7 @@ class SamplingParams:
     logprob_start: int | None = None  # prompt logprobs from this position on; None: none
 
     def __post_init__(self) -> None:
+        self._check_types()
         _at_least("max_tokens", self.max_tokens, 0)
         _at_least("min_tokens", self.min_tokens, 0)
         _at_least("n", self.n, 1)
@@ -83,6 +89,14 @@ class SamplingParams:
         for token, bias in self.logit_bias.items():
             if not math.isfinite(bias) or abs(bias) > 100:
                 raise ValueError(f"logit_bias[{token}]={bias}: must be from -100 to 100")
+
+    def _check_types(self) -> None:
+        """An `Engine` gets these without the wire's validation in between."""
+        for setting in fields(self):
+            rule, holds = _TYPES[str(setting.type)]
+            value = getattr(self, setting.name)
+            if not holds(value):
+                raise ValueError(f"{setting.name}={value!r}: must be {rule}")
 
     def _check_stops(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -124,6 +138,39 @@ class SamplingParams:
                     raise ValueError(
                         f"{name} holds {token}: the vocabulary is 0 to {vocab_size - 1}"
                     )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or isinstance(value, float)
+
+
+# By annotation: what a value must be, in words and as a test.
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("an integer", _is_integer),
+    "int | None": ("an integer or None", lambda value: value is None or _is_integer(value)),
+    "float": ("a number", _is_number),
+    "bool": ("True or False", lambda value: isinstance(value, bool)),
+    "tuple[str, ...]": (
+        "a tuple of texts",
+        lambda value: isinstance(value, tuple) and all(isinstance(text, str) for text in value),
+    ),
+    "tuple[int, ...]": (
+        "a tuple of token ids",
+        lambda value: isinstance(value, tuple) and all(map(_is_integer, value)),
+    ),
+    "dict[int, float]": (
+        "numbers by token id",
+        lambda value: (
+            isinstance(value, dict)
+            and all(map(_is_integer, value))
+            and all(map(_is_number, value.values()))
+        ),
+    ),
+}
 
 
 def _at_least(name: str, value: int, low: int) -> None:

@@ -31,23 +31,30 @@ SAMPLING_SETTINGS = {
     "logprob_start_len": "logprob_start",
     "top_logprobs_num": "top_logprobs",
 }
-RUN_SETTINGS = frozenset(SAMPLING_SETTINGS) | {"backend", "seed", "stream"}
+RUN_SETTINGS = frozenset(SAMPLING_SETTINGS) | {"backend", "model_defaults", "seed", "stream"}
 
 
 def sampling_changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that settings change; None means "as it was" and changes nothing."""
+    """The fields that settings change; None means "as it was" and changes nothing.
+
+    Raises:
+        InvalidRequest: what should be a list is none.
+    """
     changes = {
         SAMPLING_SETTINGS.get(name, name): value
         for name, value in given.items()
         if value is not None
     }
-    if "stop" in changes:
-        stop = changes["stop"]
-        changes["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
-    if "stop_token_ids" in changes:
-        changes["stop_token_ids"] = tuple(changes["stop_token_ids"])
-    if "logit_bias" in changes:
-        changes["logit_bias"] = dict(changes["logit_bias"])
+    if isinstance(changes.get("stop"), str):
+        changes["stop"] = (changes["stop"],)
+    for name, kind in (("stop", tuple), ("stop_token_ids", tuple), ("logit_bias", dict)):
+        if name in changes:
+            try:
+                changes[name] = kind(changes[name])
+            except (TypeError, ValueError):
+                raise InvalidRequest(
+                    f"{name}={changes[name]!r}: must be a {kind.__name__}"
+                ) from None
     if changes.get("logprob_start") == -1:  # SGLang's way of saying none
         changes["logprob_start"] = None
     return changes

@@ -76,9 +76,8 @@ class ZmqTransport:
         self._config = config
         self._seen = 0  # messages received
         self._acknowledged = 0  # of those, reported to the runtime
-        self._silent = (
-            0.0  # seconds, counted in beats: a stall of ours is not taken for the runtime's
-        )
+        # Seconds, counted in beats: a stall of ours is not taken for the runtime's.
+        self._silent = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._socket: zmq.asyncio.Socket | None = None  # None: not open yet, closed, or lost
         self._breaks: zmq.asyncio.Socket | None = None  # tells when the connection breaks

@@ -6,7 +6,7 @@ keep no state between batches.
 """
 
 from branchline.kernels.cpu import cpu_kernels
-from branchline.kernels.kernel_set import KernelSet, Linear
+from branchline.kernels.kernel_set import KernelSet, Linear, Segment
 from branchline.kernels.reference import reference_kernels
 
-__all__ = ["KernelSet", "Linear", "cpu_kernels", "reference_kernels"]
+__all__ = ["KernelSet", "Linear", "Segment", "cpu_kernels", "reference_kernels"]

@@ -29,6 +29,7 @@ def cpu_kernels() -> KernelSet:
         silu_mul=silu_mul,
         plan=CpuPlan,
         attention=attention,
+        segment_cost=512,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,18 @@ from torch import Tensor
 Linear = Callable[[Tensor], Tensor]
 
 
-class AttentionPlan(Protocol):
-    """What a device prepares once per batch for all layers' attention; opaque to the model."""
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Positions [start, end) that some rows of a batch share page for page.
+
+    The segments of a row follow each other from position 0 without a gap, and its queries come
+    after them, so no query of a row is masked in a segment. A list of segments is in the order root
+    to leaf. (Cascade attention, as in FlashInfer and Hydragen, over any subgroup of the rows.)
+    """
+
+    start: int
+    end: int
+    rows: tuple[int, ...]  # at least 2, ascending; the pages are those of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +49,11 @@ class KernelSet:
     ]
     # (gate_up [T, 2 * I]) -> silu(gate) * up [T, I]
     silu_mul: Callable[[Tensor], Tensor]
-    # (q_indptr [R + 1], kv_lens [R], page_rows int64 [R, >= max(kv_lens)]) -> plan; the queries of
-    # row r are its last q_indptr[r + 1] - q_indptr[r] positions
-    plan: Callable[[list[int], list[int], Tensor], Any]
+    # (q_indptr [R + 1], kv_lens [R], page_rows int64 [R, >= max(kv_lens)], segments) -> plan, for
+    # all layers of one batch; the queries of row r are its last q_indptr[r + 1] - q_indptr[r]
+    # positions
+    plan: Callable[[list[int], list[int], Tensor, Sequence[Segment]], Any]
     # (q [T, H, D], k_pool, v_pool, plan, sm_scale) -> out [T, H, D]; causal
     attention: Callable[[Tensor, Tensor, Tensor, Any, float], Tensor]
+    # Reads of one position that cost as much as one segment more: a segment must save that many.
+    segment_cost: int

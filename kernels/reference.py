@@ -12,9 +12,11 @@ from torch.nn import functional
 from branchline.kernels.kernel_set import KernelSet
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
-    from branchline.kernels.kernel_set import Linear
+    from branchline.kernels.kernel_set import Linear, Segment
 
 
 def reference_kernels(device: torch.device | str = "cpu") -> KernelSet:
@@ -29,6 +31,7 @@ def reference_kernels(device: torch.device | str = "cpu") -> KernelSet:
         silu_mul=silu_mul,
         plan=ReferencePlan,
         attention=attention,
+        segment_cost=0,
     )
 
 
@@ -81,11 +84,12 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ReferencePlan:
-    """The reference needs no preparation: the arguments of `plan` as they came."""
+    """The arguments of `plan`; what rows share, the reference reads once for each of them."""
 
     q_indptr: list[int]
     kv_lens: list[int]
     page_rows: Tensor
+    segments: Sequence[Segment]
 
 
 def attention(

@@ -6,7 +6,7 @@ What this package promises:
   never handed out.
 * A node that somebody has locked keeps its tokens and pages, and so does every ancestor. Its handle
   stays valid when others split the run it was part of. Without a lock, a handle is good until the
-  next `evict`, `flush` or `remove`; a root's is good for as long as it is held.
+  next `evict` or `flush`; a root's is good for as long as it is held.
 * Eviction takes the least recently used unlocked pages, whole leaves first to last and the last one
   from its tail, in an order that depends on the calls alone: recency is a counter, not a clock.
 * Two salts never share a page, and neither can see what the other has cached.
@@ -16,7 +16,7 @@ Nothing here is thread-safe; one thread owns a tree and its pool.
 
 from __future__ import annotations
 
-from branchline.radix.node import Match, Node, TokenIds
+from branchline.radix.node import Match, Node, TokenArray, TokenIds, descend
 from branchline.radix.pages import PADDING_PAGE, PageArray, PagePool
 from branchline.radix.tree import RadixTree
 
@@ -27,5 +27,7 @@ __all__ = [
     "PageArray",
     "PagePool",
     "RadixTree",
+    "TokenArray",
     "TokenIds",
+    "descend",
 ]

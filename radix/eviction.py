@@ -40,11 +40,6 @@ class EvictionQueue:
                 return node
         return None
 
-    def purge(self) -> None:
-        """Forgets the nodes that have left the tree, in time linear in the entries."""
-        self._heap = [entry for entry in self._heap if entry[2].in_tree]
-        heapq.heapify(self._heap)
-
     def check(self, nodes: list[Node]) -> None:
         """Asserts that the entries are right for a tree that consists of `nodes`."""
         queued = {node for _, _, node in self._heap}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,21 @@ TokenIds: TypeAlias = Sequence[int] | TokenArray
 """Token ids as callers have them. Arrays of int32 are compared without a copy."""
 
 EMPTY: npt.NDArray[np.int32] = np.empty(0, dtype=np.int32)
+
+
+class Run(Protocol):
+    """A run of tokens in any tree whose children are kept by their first token."""
+
+    @property
+    def tokens(self) -> TokenArray:
+        """The run."""
+
+    @property
+    def children(self) -> Mapping[int, Self]:
+        """The runs that follow it."""
+
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -43,7 +58,7 @@ class Node:
 
     @property
     def in_tree(self) -> bool:
-        """Whether it is a root, or neither evicted nor removed."""
+        """Whether it is a root, or has not been evicted."""
         return self.end == 0 or len(self.tokens) > 0
 
     @property
@@ -77,12 +92,12 @@ def subtree(node: Node) -> Iterator[Node]:
         pending.extend(node.children.values())
 
 
-def descend(node: Node, tokens: TokenIds) -> tuple[list[Node], int]:
-    """The nodes below `node` that `tokens` run through, and how many of the tokens they share.
+def descend(node: AnyRun, tokens: TokenIds) -> tuple[list[AnyRun], int]:
+    """The runs below `node` that `tokens` run through, and how many of the tokens they share.
 
-    The last of the nodes may be shared only in part.
+    The last of the runs may be shared only in part.
     """
-    path: list[Node] = []
+    path: list[AnyRun] = []
     length = 0
     while length < len(tokens):
         child = node.children.get(int(tokens[length]))

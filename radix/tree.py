@@ -142,7 +142,7 @@ class RadixTree:
             self._settle(step)
 
     def unlock(self, node: Node) -> None:
-        """Takes back one `lock`, also of a node removed since; its path is now the latest used."""
+        """Takes back one `lock`; the path of `node` is now the most recently used one."""
         for step in upward(node):
             assert step.locks > 0, f"unlocking a node that is not locked: {step}"
             step.locks -= 1
@@ -166,28 +166,6 @@ class RadixTree:
     def flush(self) -> PageArray:
         """Takes out everything that is not locked."""
         return self.evict(self._evictable)
-
-    def remove(self, node: Node, start: int | None = None) -> PageArray:
-        """Takes out `node` and all below it, locked or not, because its pages hold nothing.
-
-        With `start`, the position where `node` began when it was inserted, the parts that
-        splits have put above it since go as well. Locks on what is removed still protect the
-        ancestors that stay, until they are taken back with `unlock` like any others.
-        """
-        assert node.in_tree, f"removing a node that has left the tree: {node}"
-        while start is not None and node.start > start and node.parent is not None:
-            node = node.parent
-        assert node.parent is not None, "a root cannot be removed"
-        assert start in {None, node.start}, f"no node begins at {start}: {node}"
-        doomed = list(subtree(node))
-        pages = join([step.pages for step in doomed])
-        self._cached -= len(pages)
-        self._evictable -= sum(len(step.pages) for step in doomed if step.locks == 0)
-        self._detach(node)
-        for step in doomed:
-            step.tokens = step.pages = EMPTY
-        self._queue.purge()
-        return pages
 
     def check(self) -> None:
         """Recounts everything by walking; AssertionError says what is wrong."""

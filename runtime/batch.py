@@ -10,8 +10,10 @@ import numpy as np
 from branchline.radix import PADDING_PAGE
 
 if TYPE_CHECKING:
+    from branchline.kernels import Segment
     from branchline.runtime.memory import Patch
     from branchline.runtime.request import Request
+    from branchline.runtime.sharing import Sharing
 
 FROM_DEVICE = -1  # an input id that only the device knows yet: read `last_token[slot]`
 
@@ -24,14 +26,15 @@ class Row:
     slot: int
     start: int
     end: int
-    write_from: (
-        int  # earlier positions are the tree's: recomputed for their logits, written nowhere
-    )
+    cached_len: int  # earlier positions are the tree's: if computed, for their logits only
     samples: bool  # a token is drawn after the last position
-    logits_from: (
-        int  # positions [logits_from, logits_to) have their logits kept for the prompt's logprobs
-    )
+    logits_from: int  # [logits_from, logits_to) have their logits kept, for prompt logprobs
     logits_to: int
+
+    @property
+    def shareable(self) -> int:
+        """The positions before the first query that are the tree's."""
+        return min(self.start, self.cached_len)
 
     @property
     def logprob_count(self) -> int:
@@ -41,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward in layer lockstep: T tokens, R rows, M logits; rows of one token come first."""
+    """One forward in layer lockstep: T tokens, R rows, M logits."""
 
     rows: tuple[Row, ...]
     patches: tuple[Patch, ...]  # of the page table, applied first
@@ -52,11 +55,25 @@ class Batch:
     logit_rows: np.ndarray  # int64 [M]: of T, row by row, the sampled one last
     q_indptr: tuple[int, ...]  # [R + 1]
     kv_lens: tuple[int, ...]  # [R]
+    segments: tuple[Segment, ...]  # what rows share, to be read once
+
+    @property
+    def positions_attended(self) -> int:
+        """Positions whose K and V the rows attend to, summed over the rows."""
+        return sum(self.kv_lens)
+
+    @property
+    def positions_read(self) -> int:
+        """Positions whose K and V are read in each layer: a shared one counts once."""
+        saved = sum((s.end - s.start) * (len(s.rows) - 1) for s in self.segments)
+        return self.positions_attended - saved
 
 
-def build_batch(rows: list[Row], patches: tuple[Patch, ...], table: np.ndarray) -> Batch:
+def build_batch(
+    rows: list[Row], sharing: Sharing, patches: tuple[Patch, ...], table: np.ndarray
+) -> Batch:
     """Lay out rows as one batch; `table` is the host's page table, int32 [slots, max_context]."""
-    rows = sorted(rows, key=lambda row: row.end - row.start > 1)
+    rows = [rows[index] for index in sharing.order]
     input_ids: list[int] = []
     logit_rows: list[int] = []
     q_indptr = [0]
@@ -74,7 +91,7 @@ def build_batch(rows: list[Row], patches: tuple[Patch, ...], table: np.ndarray) 
     offsets = np.arange(q_indptr[-1]) - np.repeat(np.array(q_indptr[:-1]), counts)
     positions = starts + offsets
     slots = np.repeat(np.array([row.slot for row in rows]), counts)
-    written = positions >= np.repeat(np.array([row.write_from for row in rows]), counts)
+    written = positions >= np.repeat(np.array([row.cached_len for row in rows]), counts)
     return Batch(
         rows=tuple(rows),
         patches=patches,
@@ -85,4 +102,5 @@ def build_batch(rows: list[Row], patches: tuple[Patch, ...], table: np.ndarray) 
         logit_rows=np.array(logit_rows, dtype=np.int64),
         q_indptr=tuple(q_indptr),
         kv_lens=tuple(row.end for row in rows),
+        segments=sharing.segments,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from branchline.errors import InvalidRequest
 
 MIN_CONTEXT = 1024
+DTYPES = ("float32", "bfloat16")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -27,6 +28,7 @@ class RuntimeConfig:
     address: str | None = _setting(
         None, "ZeroMQ address to listen on (default: an ipc:// socket in your runtime folder)"
     )
+    dtype: str = _setting("float32", f"of weights, keys and values: {' or '.join(DTYPES)}")
     # What it may use
     kv_memory: str | None = _setting(
         None,
@@ -44,6 +46,9 @@ class RuntimeConfig:
     overtake_bound: int = _setting(64, "a waiting request overtaken this often is admitted next")
     overlap: bool = _setting(
         default=True, text="run host work while the device computes the next step"
+    )
+    cascade: bool = _setting(
+        default=True, text="read a prefix that running requests share once for all of them"
     )
     cache: bool = _setting(default=True, text="keep computed prefixes for later requests")
     # When it gives up
@@ -65,10 +70,14 @@ class RuntimeConfig:
             "chunk_tokens",
             "overtake_bound",
             "max_waiting",
+            "backlog_messages",
+            "threads",
         ):
             value = getattr(self, name)
-            if value < 1:
+            if value is not None and value < 1:
                 raise InvalidRequest(f"{name}={value}: must be at least 1")
+        if self.dtype not in DTYPES:
+            raise InvalidRequest(f"dtype={self.dtype}: must be {' or '.join(DTYPES)}")
         if self.max_batch_tokens < self.max_running:
             raise InvalidRequest(
                 f"max_batch_tokens={self.max_batch_tokens}: under max_running={self.max_running}, "
@@ -92,7 +101,7 @@ def parse_bytes(text: str) -> int:
             number, unit = text.removesuffix(suffix), factor
     try:
         value = int(float(number) * unit)
-    except ValueError:
+    except (ValueError, OverflowError):  # no number, or infinitely many
         value = 0
     if value <= 0:
         raise InvalidRequest(

@@ -57,7 +57,7 @@ class Loop:
         memory = Memory(
             self.limits.pages, config.max_running, self.limits.max_context, cache=config.cache
         )
-        self.scheduler = Scheduler(memory, config)
+        self.scheduler = Scheduler(memory, config, model.segment_cost)
         self.counters = Counters()
         self._config = config
         self._model_name = model_name
@@ -111,20 +111,25 @@ class Loop:
     def step(self, *, wait: bool = True) -> None:
         """One turn. With `wait` an idle loop blocks until something arrives."""
         self._receive(wait=wait)
+        self.counters.start_lap()
         batch = self._plan()
+        self.counters.lap("plan")
         if batch is None:
             self._settle()
         else:
             forward = self._runner.forward(batch)
             self.counters.launched(batch)
+            self.counters.lap("launch")
             before, self._in_flight = self._in_flight, None
             self._advance(before)
             sampled = self._runner.sample(forward)
+            self.counters.lap("sample")
             self._deliver(before)
             self._in_flight = sampled
             if not self._config.overlap:
                 self._settle()
         self._send()
+        self.counters.lap("deliver")
         if self._config.check_invariants:
             self.check()
 
@@ -159,11 +164,14 @@ class Loop:
         """Take in the ids of a step: what is needed before the next one can be sampled."""
         if sampled is None:
             return
+        results = sampled.results.result()
+        self.counters.lap("wait")
         tokens = 0
-        for row, result in zip(sampled.rows, sampled.results.result(), strict=True):
+        for row, result in zip(sampled.rows, results, strict=True):
             if row.request.state is State.RUNNING:
                 tokens += record(row.request, result)
         self.counters.generated(tokens)
+        self.counters.lap("advance")
 
     def _deliver(self, sampled: Sampled | None) -> None:
         """Text, stop strings, messages of a step that `_advance` took in; retire what has ended."""

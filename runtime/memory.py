@@ -11,7 +11,7 @@ from branchline.radix import PADDING_PAGE, PagePool, RadixTree
 from branchline.runtime.request import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from branchline.radix import Node
     from branchline.runtime.request import Request
@@ -30,6 +30,7 @@ class Memory:
     """Pages, tree and page table of one pool. All of it belongs to the engine thread.
 
     The engine keeps this copy of the page table; the device's copy follows through patches.
+    `on_publish` is told of each request and end whose tokens before that end are new in the tree.
     """
 
     def __init__(self, pages: int, slots: int, max_context: int, *, cache: bool = True) -> None:
@@ -37,6 +38,7 @@ class Memory:
         self.tree = RadixTree()
         self.table = np.full((slots, max_context), PADDING_PAGE, dtype=np.int32)
         self.evicted = 0  # pages, since the start
+        self.on_publish: Callable[[Request, int], None] = lambda *_: None
         self._cache = cache
         self._free_slots = list(range(slots - 1, -1, -1))
         self._patches: list[Patch] = []
@@ -108,6 +110,7 @@ class Memory:
             assert request.cached_len == first
             node = self.tree.insert(request.node, request.known[first:end], pages)
             self._move_lock(request, node, end)
+            self.on_publish(request, end)
         return end
 
     def grow(self, request: Request) -> bool:
@@ -193,6 +196,7 @@ class Memory:
         match = self.tree.match_from(request.node, tokens)
         node = self.tree.insert(match.node, tokens[match.length :], pages[match.length :])
         self._move_lock(request, node, end)
+        self.on_publish(request, end)
         self.pool.release(pages[: match.length])
 
     def _move_lock(self, request: Request, node: Node, cached_len: int) -> None:

@@ -51,7 +51,7 @@ class Request:
     id: int = field(default_factory=lambda: next(_ids))
     # Waiting
     arrival: int = -1  # order of arrival
-    overtaken: int = 0  # later arrivals that were admitted first
+    overtaken: int = 0  # later arrivals admitted first; current for the oldest one waiting
     retracted: bool = False  # was running before: next in line, its whole output is reserved
     known: np.ndarray = field(init=False)  # int32: what an extend computes, `tokens` as it waits
     state: State = State.WAITING

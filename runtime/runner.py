@@ -109,6 +109,7 @@ class Runner:
             q_indptr=list(batch.q_indptr),
             kv_lens=list(batch.kv_lens),
             page_rows=self._page_table[row_slots, : max(batch.kv_lens)],
+            segments=batch.segments,
         )
         return self._model.forward(inputs)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from branchline.runtime.batch import Batch, Row, build_batch
 from branchline.runtime.policy import WaitingQueue
 from branchline.runtime.request import State
+from branchline.runtime.sharing import SharingPlanner
 
 if TYPE_CHECKING:
     from branchline.runtime.config import RuntimeConfig
@@ -22,15 +23,17 @@ RESERVE_DECAY = 0.999  # a step
 class Scheduler:
     """Continuous batching over one memory: a request is `waiting`, `running`, or has ended."""
 
-    def __init__(self, memory: Memory, config: RuntimeConfig) -> None:
+    def __init__(self, memory: Memory, config: RuntimeConfig, segment_cost: int) -> None:
         self.memory = memory
         self.waiting = WaitingQueue(memory.peek, config.overtake_bound)
+        memory.on_publish = self.waiting.publish
         self.running: dict[Request, None] = {}  # in the order of admission
         self.retractions = 0
         self._budget = config.max_batch_tokens
         self._chunk = config.chunk_tokens
         self._reserve = RESERVE_START
         self._may_admit = True
+        self._sharing = SharingPlanner(segment_cost if config.cascade else None)
 
     def add(self, request: Request) -> None:
         """Let a request wait for its turn."""
@@ -86,7 +89,8 @@ class Scheduler:
         self._reserve = max(RESERVE_MIN, self._reserve * RESERVE_DECAY)
         if not rows:
             return None
-        return build_batch(rows, self.memory.take_patches(), self.memory.table)
+        sharing = self._sharing.plan(rows)
+        return build_batch(rows, sharing, self.memory.take_patches(), self.memory.table)
 
     def _decodes(self, request: Request) -> bool:
         return not request.extending and not request.ended and request.remaining > 0
@@ -101,7 +105,7 @@ class Scheduler:
             slot=request.slot,
             start=position,
             end=position + 1,
-            write_from=position,
+            cached_len=request.cached_len,
             samples=True,
             logits_from=position,
             logits_to=position,
@@ -112,7 +116,7 @@ class Scheduler:
         if not request.extending:
             return None
         self.memory.match_published(request)
-        start, write_from = request.computed, request.cached_len
+        start, cached_len = request.computed, request.cached_len
         wanted = min(start + self._chunk, start + budget, request.extend_len)
         end = self.memory.extend(request, wanted)
         if end <= start:
@@ -125,7 +129,7 @@ class Scheduler:
             slot=request.slot,
             start=start,
             end=end,
-            write_from=write_from,
+            cached_len=cached_len,
             samples=end == request.extend_len,
             logits_from=logits_from,
             logits_to=max(logits_from, min(end, len(request.prompt) - 1)),
@@ -139,18 +143,17 @@ class Scheduler:
         if budget <= 0:
             return
         owed = sum(self._outstanding(request) for request in self.running)
-        for request, match in self.waiting.in_order():
-            if budget <= 0 or not self.memory.has_slot:
-                return
+        while budget > 0 and self.memory.has_slot and (head := self.waiting.head()):
+            request, match = head
             needed = len(request.tokens) - match + self._output_reserve(request)
             if self.memory.admit(request, owed + needed):
+                self.waiting.admitted(request)
                 self.running[request] = None
                 owed += self._outstanding(request)
                 budget -= self._next_chunk(request)
-                if self.waiting.admitted(request):
-                    return
-            elif self.waiting.must_be_next(request):
-                return
+            elif not self.waiting.pass_over(request):
+                break
+        self.waiting.rejoin()
 
     def _next_chunk(self, request: Request) -> int:
         return min(self._chunk, max(0, request.extend_len - request.computed))

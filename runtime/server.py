@@ -222,7 +222,7 @@ def serve(config: RuntimeConfig, *, parent_pid: int | None = None) -> int:
     Raises:
         BranchlineError: it cannot start; the message says why.
     """
-    logging.basicConfig(level=os.environ.get("BRANCHLINE_LOG_LEVEL", "WARNING").upper())
+    logging.basicConfig(level=_log_level())
     server = Server(config, parent_pid=parent_pid)  # first: a taken address needs no model
     try:
         from branchline.runtime.assembly import assemble
@@ -240,6 +240,15 @@ def serve(config: RuntimeConfig, *, parent_pid: int | None = None) -> int:
             parts.loop.stop()
     finally:
         server.close()
+
+
+def _log_level() -> str:
+    level = os.environ.get("BRANCHLINE_LOG_LEVEL", "WARNING").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise InvalidRequest(
+            f"BRANCHLINE_LOG_LEVEL={level}: must be DEBUG, INFO, WARNING, ERROR or CRITICAL"
+        )
+    return level
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -90,10 +90,7 @@ class Service:
         A failure with an rid ends that request: one that must not only mentions it.
         """
         if rid in self._jobs.get(client, {}):
-            rid, message = (
-                None,
-                f"rid={rid!r} is a live request; refused: {message}",
-            )
+            rid, message = None, f"rid={rid!r} is a live request; refused: {message}"
         self._post(client, Failure(rid, code, message))
 
     def forget(self, client: bytes) -> None:

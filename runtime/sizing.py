@@ -33,12 +33,17 @@ def size_memory(model: Model, config: RuntimeConfig) -> Limits:
     """The pool and the context that fit the memory.
 
     Raises:
-        InvalidRequest: an explicit max_context does not fit, or less than the least context would.
+        InvalidRequest: an explicit kv_memory or max_context does not fit, or less than the least
+            context would.
     """
+    available = available_memory()
+    memory = min(available // DEFAULT_SHARE, DEFAULT_MOST)
     if config.kv_memory is not None:
         memory = parse_bytes(config.kv_memory)
-    else:
-        memory = min(available_memory() // DEFAULT_SHARE, DEFAULT_MOST)
+        if memory > available:
+            raise InvalidRequest(
+                f"kv_memory={config.kv_memory}: {available / 2**20:,.0f} MiB are available"
+            )
     pages = memory // model.page_bytes
     wanted = min(config.max_context or model.context_length, model.context_length)
     fits = min(wanted, pages - 1)

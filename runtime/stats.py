@@ -23,20 +23,37 @@ class Counters:
 
     started: float = field(default_factory=time.monotonic)
     steps: int = 0
-    prompt_tokens: int = 0  # of requests that have ended
+    prompt_tokens: int = 0  # of requests that have finished
     cached_prompt_tokens: int = 0  # of those, found in the tree
     computed_prompt_tokens: int = 0  # launched, after a retraction again
     generated_tokens: int = 0
     finished: int = 0
     aborted: int = 0
+    positions_attended: int = 0
+    positions_read: int = 0
+    step_seconds: dict[str, float] = field(default_factory=dict)  # by part of a step
+    _lap_started: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # (time, tokens of a step)
 
     def launched(self, batch: Batch) -> None:
         """Count a step that was launched."""
         self.steps += 1
+        self.positions_attended += batch.positions_attended
+        self.positions_read += batch.positions_read
         for row in batch.rows:
             prompt_len = len(row.request.prompt)
             self.computed_prompt_tokens += max(0, min(row.end, prompt_len) - row.start)
+
+    def start_lap(self) -> None:
+        """A part of a step begins."""
+        self._lap_started = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """The part that began last has ended, the next begins."""
+        now = time.perf_counter()
+        taken = now - self._lap_started
+        self.step_seconds[part] = self.step_seconds.get(part, 0.0) + taken
+        self._lap_started = now
 
     def generated(self, tokens: int) -> None:
         """Count the tokens that a step brought."""
@@ -50,8 +67,9 @@ class Counters:
         """Count a request that has ended."""
         self.finished += finished
         self.aborted += not finished
-        self.prompt_tokens += len(request.prompt)
-        self.cached_prompt_tokens += len(request.prompt) - request.computed_prompt_tokens
+        if finished:  # of an aborted prompt nobody knows what would have been computed
+            self.prompt_tokens += len(request.prompt)
+            self.cached_prompt_tokens += len(request.prompt) - request.computed_prompt_tokens
 
     @property
     def tokens_per_second(self) -> float:
@@ -86,4 +104,7 @@ def runtime_info(model: str, counters: Counters, scheduler: Scheduler) -> Runtim
         evicted_pages=memory.evicted,
         steps=counters.steps,
         tokens_per_second=counters.tokens_per_second,
+        positions_attended=counters.positions_attended,
+        positions_read=counters.positions_read,
+        step_seconds=dict(counters.step_seconds),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import queue
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -24,17 +26,37 @@ class Stream(Protocol):
 
 
 class WorkerStream:
-    """The CPU's stream: a worker thread, the process's only user of OpenMP."""
+    """The CPU's stream: a worker thread, the process's only user of OpenMP.
+
+    Not an executor: those refuse work once the interpreter begins to exit, before an `Engine` that
+    nobody closed has been told.
+    """
 
     def __init__(self, threads: int | None = None) -> None:
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="branchline-device")
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._worker = threading.Thread(target=self._work, name="branchline-device", daemon=True)
+        self._worker.start()
         if threads is not None:
-            self._worker.submit(torch.set_num_threads, threads).result()
+            self.submit(lambda: torch.set_num_threads(threads)).result()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Queue a job for the worker."""
-        return self._worker.submit(job)
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(job())
+            except BaseException as error:  # noqa: BLE001 - whoever takes the result raises it
+                future.set_exception(error)
+
+        self._jobs.put(run)
+        return future
 
     def close(self) -> None:
         """Wait for what is queued, then end the worker."""
-        self._worker.shutdown()
+        self._jobs.put(None)
+        self._worker.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()

@@ -56,8 +56,7 @@ def _run_as_main(program: Path, arguments: list[str]) -> int:
 
 
 def _from_file(frames: TracebackType | None, program: Path) -> TracebackType | None:
-    """The part of a traceback that starts in the program; all of it where none does."""
-    start = frames
-    while start is not None and start.tb_frame.f_code.co_filename != str(program):
-        start = start.tb_next
-    return start or frames
+    """The part of a traceback that starts in the program; nothing where it could not even start."""
+    while frames is not None and frames.tb_frame.f_code.co_filename != str(program):
+        frames = frames.tb_next
+    return frames

@@ -39,6 +39,7 @@ class Decoder:
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
         self.page_bytes = 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
+        self.segment_cost = kernels.segment_cost
         self._kernels = kernels
         self._dtype = dtype
         self._pools: list[tuple[Tensor, Tensor]] = []  # K and V of each layer: [pages, Hkv, D]
@@ -83,7 +84,7 @@ class Decoder:
     def forward(self, inputs: ForwardInputs) -> Tensor:
         """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""
         kernels, eps = self._kernels, self.config.norm_eps
-        plan = kernels.plan(inputs.q_indptr, inputs.kv_lens, inputs.page_rows)
+        plan = kernels.plan(inputs.q_indptr, inputs.kv_lens, inputs.page_rows, inputs.segments)
         residual = self._embedding[inputs.input_ids]  # [T, hidden]
         x = kernels.rms_norm(residual, self._layers[0].input_norm, eps)
         for layer, pools, norm in zip(self._layers, self._pools, self._norms, strict=True):

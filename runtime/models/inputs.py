@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
+
+    from branchline.kernels import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class ForwardInputs:
     q_indptr: list[int]  # [R + 1]
     kv_lens: list[int]  # [R]
     page_rows: Tensor  # int64 [R, >= max(kv_lens)]: the page of each position
+    segments: Sequence[Segment] = ()  # what rows share, to be read once
 
 
 class Model(Protocol):
@@ -32,6 +37,7 @@ class Model(Protocol):
     vocab_size: int
     context_length: int
     page_bytes: int  # the K and V of one token in all layers
+    segment_cost: int  # of its kernels: what a shared segment must save
 
     def allocate(self, pages: int) -> None:
         """Make the pool of `pages` pages, page 0 included; what it held before is lost."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from branchline.errors import InvalidRequest
 from branchline.protocol import ChatTemplate
+from branchline.runtime.text.jinja_template import NoChatTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,17 +39,20 @@ class _NotCuttable(Exception):
 
 
 def cut_chat_template(render: Render) -> ChatTemplate | None:
-    """The template as prefixes and suffixes; None where it must be rendered whole instead.
+    """The template as prefixes and suffixes; None where there is none.
 
     A turn is `prefix + content + suffix`. `default_system` is what a conversation without a system
-    turn begins with. A template that refuses the system role has no `system` among its prefixes.
-    One that strips contents is cut all the same: a state keeps what was said. So is one that
-    drops parts of earlier answers.
+    turn begins with. A template that refuses the system role, or puts it inside another turn, has
+    no `system` among its prefixes; one that cannot be cut has no roles at all: no other text is put
+    in its place. One that strips contents is cut all the same: a state keeps what was said. So is
+    one that drops parts of earlier answers.
     """
     try:
         return _cut(render)
-    except (_NotCuttable, InvalidRequest):
+    except NoChatTemplate:
         return None
+    except (_NotCuttable, InvalidRequest):
+        return ChatTemplate(prefix={}, suffix={})
 
 
 def _cut(render: Render) -> ChatTemplate:
@@ -78,12 +82,12 @@ def _cut(render: Render) -> ChatTemplate:
 
 
 def _system(render: Render, user: str) -> tuple[str, str] | None:
-    """The prefix and suffix of a system turn; None where the template refuses it."""
+    """The prefix and suffix of a system turn; None where the template has no such turn."""
     try:
         prefix, to_user, _ = _parts(render, ("system", "user"))
-    except InvalidRequest:
+        return prefix, _without_end(to_user, user)
+    except (InvalidRequest, _NotCuttable):
         return None
-    return prefix, _without_end(to_user, user)
 
 
 def _parts(render: Render, roles: tuple[str, ...], *, generation_prompt: bool = False) -> list[str]:

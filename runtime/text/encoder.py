@@ -36,9 +36,8 @@ class TextEncoder:
 
     def __init__(self, spec: dict[str, Any]) -> None:
         special = [token for token in spec["added_tokens"] if token["special"]]
-        special.sort(
-            key=lambda token: len(token["content"]), reverse=True
-        )  # the longest match wins
+        # The longest match wins.
+        special.sort(key=lambda token: len(token["content"]), reverse=True)
         self._special_ids = [token["id"] for token in special]
         # One group for each token; with no token at all, a pattern that matches nothing.
         self._special_pattern = re.compile("|".join(map(_group, special)) or r"(?!)")

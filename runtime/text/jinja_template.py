@@ -28,6 +28,10 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class NoChatTemplate(InvalidRequest):
+    """The model has no chat template."""
+
+
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
 

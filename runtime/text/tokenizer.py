@@ -9,7 +9,7 @@ from branchline.runtime.text.detokenizer import Detokenizer
 from branchline.runtime.text.directory_tokenizer import read_directory_tokenizer
 from branchline.runtime.text.encoder import TextEncoder, build
 from branchline.runtime.text.gguf_tokenizer import read_gguf_tokenizer
-from branchline.runtime.text.jinja_template import compile_template, render
+from branchline.runtime.text.jinja_template import NoChatTemplate, compile_template, render
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,11 +102,11 @@ class Tokenizer:
         """A conversation as text, by the model's own chat template.
 
         Raises:
-            InvalidRequest: the model has no chat template, or its template refuses the
-            conversation.
+            NoChatTemplate: the model has none.
+            InvalidRequest: its template refuses the conversation.
         """
         if self._template is None:
-            raise InvalidRequest("the model has no chat template; send text instead of messages")
+            raise NoChatTemplate("the model has no chat template; send text instead of messages")
         return render(self._template, messages, add_generation_prompt, self._special_texts)
 
     def _check_ids(self, ids: Sequence[int]) -> None:

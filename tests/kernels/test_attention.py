@@ -84,7 +84,7 @@ def attention(batch: Batch) -> np.ndarray:
 
 
 def run(kernels: KernelSet, batch: Batch) -> Tensor:
-    plan = kernels.plan(batch.q_indptr, batch.kv_lens, batch.page_rows)
+    plan = kernels.plan(batch.q_indptr, batch.kv_lens, batch.page_rows, ())
     first = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     again = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     torch.testing.assert_close(again, first, rtol=0, atol=0)  # a plan serves every layer

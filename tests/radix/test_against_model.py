@@ -61,10 +61,6 @@ class Model:
             pages.append(self.entries.pop(oldest).page)
         return pages
 
-    def remove(self, beginning: tuple) -> list[int]:
-        keys = [key for key in self.entries if key[: len(beginning)] == beginning]
-        return [self.entries.pop(key).page for key in keys]
-
 
 @dataclass(eq=False)
 class Holder:
@@ -74,7 +70,6 @@ class Holder:
     salt: str | None
     tokens: list[int]
     path: list[Entry]
-    removed: bool = False
 
 
 class Pair:
@@ -149,18 +144,6 @@ class Pair:
         assert set(pages.tolist()) == set(self.model.evict(self.pool.total))
         self.pool.release(pages)
 
-    def remove(self, holder: Holder) -> None:
-        """Removes the node the holder stands on; all who stand on it or below keep dead handles."""
-        beginning = (holder.salt, *holder.tokens[: holder.node.start + 1])
-        pages = self.tree.remove(holder.node)
-        assert set(pages.tolist()) == set(self.model.remove(beginning))
-        self.pool.release(pages)
-        for other in self.holders:
-            other.removed |= (other.salt, *other.tokens)[: len(beginning)] == beginning
-
-    def living(self) -> list[Holder]:
-        return [holder for holder in self.holders if not holder.removed]
-
     def check(self) -> None:
         self.tree.check()
         entries = self.model.entries.values()
@@ -170,7 +153,7 @@ class Pair:
         assert self.tree.evictable == len(entries) - protected
         owned = np.concatenate([self.pool.free_pages(), self.tree.all_pages()])
         assert sorted(owned.tolist()) == list(range(1, self.pool.total))
-        for holder in self.living():
+        for holder in self.holders:
             pages = [entry.page for entry in holder.path]
             assert self.tree.pages_of(holder.node).tolist() == pages
             assert holder.node.end == len(holder.tokens)
@@ -201,10 +184,10 @@ class TreeMachine(RuleBasedStateMachine):
         if lock:
             self.pair.lock(leaf, salt, tokens)
 
-    @precondition(lambda self: self.pair.living())
+    @precondition(lambda self: self.pair.holders)
     @rule(data=st.data(), more=token_lists)
     def grow(self, data, more):
-        self.pair.grow(data.draw(st.sampled_from(self.pair.living())), more)
+        self.pair.grow(data.draw(st.sampled_from(self.pair.holders)), more)
 
     @precondition(lambda self: self.pair.holders)
     @rule(data=st.data())
@@ -219,12 +202,6 @@ class TreeMachine(RuleBasedStateMachine):
     def flush(self):
         self.pair.flush()
 
-    @precondition(lambda self: any(holder.tokens for holder in self.pair.living()))
-    @rule(data=st.data())
-    def remove(self, data):
-        holders = [holder for holder in self.pair.living() if holder.tokens]
-        self.pair.remove(data.draw(st.sampled_from(holders)))
-
     @invariant()
     def agree(self):
         self.pair.check()
@@ -238,7 +215,6 @@ def random_step(rng: random.Random, pair: Pair) -> None:
     """One operation, chosen and filled by `rng`."""
     salt = rng.choice(SALTS)
     tokens = rng.choices(range(3), k=rng.randrange(12))
-    living = pair.living()
     match rng.randrange(20):
         case 0 | 1 | 2:
             pair.look(salt, tokens)
@@ -248,19 +224,15 @@ def random_step(rng: random.Random, pair: Pair) -> None:
             pair.insert(pair.match(salt, tokens), salt, tokens)
         case 9 | 10 | 11 if len(pair.holders) < 6:
             pair.lock(pair.match(salt, tokens), salt, tokens)
-        case 12 | 13 if living:
-            pair.grow(rng.choice(living), tokens)
+        case 12 | 13 if pair.holders:
+            pair.grow(rng.choice(pair.holders), tokens)
         case 14 | 15 | 16 if pair.holders:
             pair.unlock(rng.choice(pair.holders))
         case 17 | 18:
             pair.evict(rng.randrange(10))
         case 19:
-            rare = rng.randrange(10)
-            removable = [holder for holder in living if holder.tokens]
-            if rare == 0:
+            if rng.randrange(10) == 0:
                 pair.flush()
-            elif rare == 1 and removable:
-                pair.remove(rng.choice(removable))
             else:
                 pair.evict(1)
 

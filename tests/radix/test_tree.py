@@ -230,34 +230,6 @@ def test_a_locked_root_is_kept_and_an_unused_one_goes(letters):
     letters.tree.check()
 
 
-def test_a_failed_forward_takes_its_nodes_and_what_hangs_below(letters):
-    prompt = letters.put("ab")
-    letters.tree.lock(prompt)
-    published = letters.put("abcdef")
-    letters.tree.lock(published)
-    sibling = letters.put("abcdxy")  # splits the published run
-    letters.tree.lock(sibling)
-    assert letters.tree.protected == 8
-    assert sorted(letters.tree.remove(published, start=2).tolist()) == [3, 4, 5, 6, 7, 8]
-    letters.tree.check()
-    assert letters.holds() == {"ab"}
-    assert prompt.locks == 3
-    for node in (sibling, published, prompt):
-        assert letters.evict(9) == []
-        letters.tree.unlock(node)
-        letters.tree.check()
-    assert letters.evict(9) == [1, 2]
-
-
-def test_removing_a_node_alone_leaves_what_is_above_it(letters):
-    leaf = letters.put("abcd")
-    letters.match("ab")
-    assert letters.tree.remove(leaf).tolist() == [3, 4]
-    letters.tree.check()
-    assert letters.holds() == {"ab"}
-    assert letters.evict(9) == [1, 2]
-
-
 def test_misuse_is_a_bug(letters):
     leaf = letters.put("ab")
     one = np.array([9], dtype=np.int32)
@@ -267,14 +239,9 @@ def test_misuse_is_a_bug(letters):
         letters.tree.insert(leaf, ids("xy"), one)
     with pytest.raises(AssertionError, match="not locked"):
         letters.tree.unlock(leaf)
-    with pytest.raises(AssertionError, match="a root cannot be removed"):
-        letters.tree.remove(letters.tree.root(None))
-    with pytest.raises(AssertionError, match="no node begins at 1"):
-        letters.tree.remove(letters.below(leaf, "cd"), start=1)
-    assert len(letters.evict(9)) == 4
-    for call in (letters.tree.lock, letters.tree.remove):
-        with pytest.raises(AssertionError, match="has left the tree"):
-            call(leaf)
+    assert len(letters.evict(9)) == 2
+    with pytest.raises(AssertionError, match="has left the tree"):
+        letters.tree.lock(leaf)
     with pytest.raises(AssertionError, match="has left the tree"):
         letters.tree.match_from(leaf, ids("c"))
     with pytest.raises(AssertionError, match="has left the tree"):

@@ -62,11 +62,14 @@ class PrefixHashModel:
     vocab_size = VOCAB
     context_length = 1 << 20
     page_bytes = 8
+    segment_cost = 3
 
     def __init__(self) -> None:
         self.forwards = 0
         self.tokens = 0
         self.written = 0
+        self.segments = 0
+        self.read = 0
 
     def allocate(self, pages: int) -> None:
         self.hash = np.full(pages, -1, dtype=np.int64)
@@ -97,10 +100,28 @@ class PrefixHashModel:
                 assert self.hash[pages[row, position]] == hashes[index], "recomputed another prefix"
         for row, kv_len in enumerate(inputs.kv_lens):
             self._check_row(pages[row, :kv_len])
+        self._check_segments(inputs)
         logits = torch.zeros((len(inputs.logit_rows), VOCAB))
         for out, index in enumerate(inputs.logit_rows.tolist()):
             logits[out, next_token(int(hashes[index]))] = 10.0
         return logits
+
+    def _check_segments(self, inputs: ForwardInputs) -> None:
+        pages = inputs.page_rows.numpy()
+        queries = np.diff(inputs.q_indptr)
+        ends = [0] * len(inputs.kv_lens)
+        for segment in inputs.segments:
+            self.segments += 1
+            assert len(segment.rows) > 1
+            for row in segment.rows:
+                assert ends[row] == segment.start, "a gap between segments"
+                ends[row] = segment.end
+                shared = pages[list(segment.rows), segment.start : segment.end]
+                assert (shared == shared[0]).all(), "members have other pages"
+                assert segment.end <= inputs.kv_lens[row] - queries[row], "masks a query"
+        self.read += sum(inputs.kv_lens) - sum(
+            (s.end - s.start) * (len(s.rows) - 1) for s in inputs.segments
+        )
 
     def _check_row(self, pages: np.ndarray) -> None:
         assert (pages != 0).all(), "reads the padding page"

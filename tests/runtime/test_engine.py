@@ -22,7 +22,7 @@ GREEDY = SamplingParams(max_tokens=8, temperature=0)
 
 @pytest.fixture
 def engine(smollm2, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    monkeypatch.setattr("branchline.runtime.models.load.load", lambda _: smollm2)
+    monkeypatch.setattr("branchline.runtime.models.load.load", lambda _, **_settings: smollm2)
     with Engine("smollm2", kv_memory="256MiB", check_invariants=True) as engine:
         yield engine
 

@@ -40,7 +40,7 @@ def test_nothing_is_launched_past_max_tokens(overlap, max_tokens):
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 32, 33])
 def test_the_same_prompt_twice(length):
-    harness = make_harness(chunk_tokens=16)
+    harness = make_harness(chunk_tokens=16, overlap=False)
     prompt = PROMPT[:length]
     cold, warm = make_request(prompt), make_request(prompt)
     harness.run(cold)

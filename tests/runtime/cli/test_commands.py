@@ -121,6 +121,14 @@ def test_a_traceback_starts_in_the_program(
     assert "runpy" not in error
 
 
+def test_a_program_that_cannot_start_shows_no_frames_of_ours(
+    runtime: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = written(tmp_path, "def f(:")
+    assert main(["run", "--address", runtime.address, program]) == 1
+    assert capsys.readouterr().err.splitlines()[0].strip() == f'File "{program}", line 1'
+
+
 def test_settings_ask_for_a_runtime_of_that_kind(
     runtime: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,8 +118,15 @@ def test_an_answer_begins_as_the_generation_prompt_says():
     "template",
     [SYSTEM_INSIDE_USER, LAST_TURN_DIFFERS, UPPERCASE, COUNTS, CONTENT_DECIDES, REFUSES_ALL, "x"],
 )
-def test_what_cannot_be_cut_is_not(template):
-    assert cut_chat_template(renderer(template)) is None
+def test_what_cannot_be_cut_has_no_roles(template):
+    cut = cut_chat_template(renderer(template))
+    assert (cut.prefix, cut.suffix, cut.default_system) == ({}, {}, None)
+
+
+def test_a_system_turn_inside_another_cannot_be_told_apart_from_it():
+    cut = cut_chat_template(renderer(SYSTEM_INSIDE_USER.replace("' ' + ", "")))
+    assert cut.prefix == {"user": "[INST] ", "assistant": ""}
+    assert cut.suffix == {"user": " [/INST]", "assistant": "</s>"}
 
 
 def test_a_model_without_a_template_says_so():
