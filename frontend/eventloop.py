@@ -32,6 +32,13 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for it; never call this on that loop."""
+    """Run a coroutine on the background loop and wait for it; never call this on that loop.
+
+    Who stops waiting, by Ctrl-C, cancels it.
+    """
     assert threading.current_thread().name != "branchline-loop", "would wait for itself"
-    return submit(coroutine).result()
+    future = submit(coroutine)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # does nothing to one that is done

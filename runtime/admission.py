@@ -79,6 +79,7 @@ class Admission:
     def _encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt that leaves room for at least one more token."""
         self._check_chars(sum(len(content) for kind, content in prompt if kind != "tokens"))
+        self._check_length("the prompt", sum(len(ids) for kind, ids in prompt if kind == "tokens"))
         ids = self.tokenizer.encode(prompt)
         self._check_length("the prompt", len(ids))
         return ids

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+from branchline.errors import ModelError
 from branchline.runtime.cli import main
+from branchline.runtime.engine import Engine
 from branchline.runtime.request import State
 from branchline.runtime.streams import WorkerStream
 
 from .stub import make_harness, make_request
+
+if TYPE_CHECKING:
+    import torch
 
 AT_EXIT = """
 import atexit
@@ -44,6 +50,17 @@ def test_a_log_level_that_is_none_is_refused(
     monkeypatch.setenv("BRANCHLINE_LOG_LEVEL", "loud")
     assert main(["serve", "nowhere.gguf"]) == 1
     assert "BRANCHLINE_LOG_LEVEL=LOUD: must be DEBUG" in capsys.readouterr().err
+
+
+def test_the_dtype_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(_source: str, *, dtype: torch.dtype) -> None:
+        raise ModelError(f"asked for {dtype}")
+
+    monkeypatch.setattr("branchline.runtime.models.load.load", load)
+    with pytest.raises(ModelError, match="bfloat16"):
+        Engine(dtype="bfloat16")
+    with pytest.raises(ModelError, match="float32"):
+        Engine()
 
 
 def test_the_hit_rate_is_that_of_prompts_that_were_computed() -> None:

@@ -224,6 +224,23 @@ def test_every_choice_has_its_own_draws_and_its_own_end(overlap: bool) -> None:
     assert len(whole.updates("whole")) == 8
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_every_choice_tells_the_prompts_logprobs(stream: bool) -> None:
+    """Also those that find the whole prompt in the tree, and come back after a retraction."""
+    whole = Whole(pages=90, chunk_tokens=16, max_batch_tokens=32)
+    want = {"n": 4, "temperature": 100.0, "logprobs": True, "seed": 1, **ENDLESS}
+    whole.tell(ask("r", PROMPT, stream=stream, logprob_start=3, top_logprobs=2, **want))
+    whole.run()
+    assert whole.loop.scheduler.retractions > 0
+    for index in range(4):
+        own = [update for update in whole.updates() if update.index == index]
+        told = [entry for update in own for entry in update.prompt_logprobs]
+        assert [entry.token for entry in told] == PROMPT[3:]
+        ids = [token for update in own for token in update.ids]
+        assert [entry.token for update in own for entry in update.logprobs] == ids
+        assert len(ids) == 30
+
+
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_a_client_that_goes_takes_all_its_choices_with_it(steps: int) -> None:
     whole = Whole()

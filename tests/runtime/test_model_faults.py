@@ -93,7 +93,7 @@ def test_freed_pages_are_never_read(smollm2, prompt):
     assert [runs.ids[request] for request in requests] == [right[0], right[0], right[1]]
 
 
-def test_out_of_vocabulary_bias_and_stops_of_one_row_leave_its_neighbour(smollm2, prompt):
+def test_bias_penalties_and_masks_of_one_row_leave_its_neighbour(smollm2, prompt):
     runs = Runs(smollm2, LIMITS)
     (alone,) = runs.generate([prompt], [16])
     pair = runs.requests([prompt], [16]) + runs.requests(

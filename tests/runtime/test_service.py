@@ -249,6 +249,8 @@ def test_a_text_that_no_context_could_hold_is_not_tokenized() -> None:
     assert f"{len(long)} characters" in refusal(Desk(), ask(text=long)).message
     prompt = (("program", "x"),)
     assert f"{len(long)} characters" in refusal(Desk(), Score("r", prompt, (long,))).message
+    ids = (("program", "💥"), ("tokens", (1,) * CONTEXT))
+    assert f"the prompt has {CONTEXT} tokens" in refusal(Desk(), Generate("r", ids)).message
 
 
 def test_logprob_start_lies_in_the_prompt() -> None:
