@@ -7,13 +7,14 @@ import itertools
 import os
 import socket
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
 from branchline.errors import InvalidRequest, RuntimeUnavailable
 
 IPC = "ipc://"
-MAX_SOCKET_PATH = 107  # bytes; what the kernel's sockaddr_un holds
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes that a sockaddr_un holds
 
 _serial = itertools.count()
 

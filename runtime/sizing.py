@@ -61,11 +61,19 @@ def size_memory(model: Model, config: RuntimeConfig) -> Limits:
     return Limits(pages=pages, max_context=fits)
 
 
-def available_memory() -> int:
-    """Bytes that can be used without swapping."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that can be used without swapping: the machine's, within the container's limit."""
+    meminfo = root / "proc/meminfo"
+    if not meminfo.exists():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    machine = int(fields["MemAvailable"].split()[0]) * 1024
+    return min([machine, *_container_memory(root / "sys/fs/cgroup")])
+
+
+def _container_memory(group: Path) -> list[int]:
+    """What is left of a control group's limit (version 2), if it has one."""
+    limit, used = group / "memory.max", group / "memory.current"
+    if not limit.exists() or not limit.read_text().strip().isdigit():
+        return []
+    return [max(0, int(limit.read_text()) - int(used.read_text()))]

@@ -20,6 +20,9 @@ class Model:
     page_bytes = 2**16
 
 
+real_available_memory = sizing.available_memory
+
+
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizing, "available_memory", lambda: 8 * GIB)
@@ -79,3 +82,17 @@ def test_none_of_something_is_refused(name: str) -> None:
 def test_a_dtype_that_is_not_supported_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="dtype=int8: must be float32 or bfloat16"):
         RuntimeConfig(dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(None, 8 * GIB), ("max", 8 * GIB), (str(3 * GIB), 2 * GIB)]
+)
+def test_the_limit_of_a_container_counts(tmp_path, limit: str | None, expected: int) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(f"MemFree: 1 kB\nMemAvailable: {8 * GIB // 1024} kB\n")
+    if limit is not None:
+        (group / "memory.max").write_text(limit + "\n")
+        (group / "memory.current").write_text(f"{GIB}\n")
+    assert real_available_memory(tmp_path) == expected
