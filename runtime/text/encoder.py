@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizers import Tokenizer as Core
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from branchline.protocol import Prompt
+
+_REMEMBERED = 256  # texts between special tokens whose ids are kept
+_LONGEST_REMEMBERED = 2**16  # characters of one
 
 _Text = tuple[Literal["text"], str]
 _Ids = tuple[Literal["special", "tokens"], tuple[int, ...]]
@@ -49,16 +53,21 @@ class TextEncoder:
         adds_space = any(inner[key] != plain.get(key) for key in inner)
         self._continuing = build(plain | inner) if adds_space else self._opening
         self._space_after_special = not _only_at_start(plain.get("pre_tokenizer"))
+        # A conversation comes back with every turn, and a prompt with each of its choices.
+        self._remembered = lru_cache(_REMEMBERED)(_encode)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt, without BOS."""
         ids: list[int] = []
         core = self._opening
         for run in self._runs(prompt):
-            ids += _encode(core, run[1]) if run[0] == "text" else run[1]
+            ids += self._encode(core, run[1]) if run[0] == "text" else run[1]
             opens = run[0] == "special" and self._space_after_special
             core = self._opening if opens else self._continuing
         return ids
+
+    def _encode(self, core: Core, text: str) -> tuple[int, ...]:
+        return (self._remembered if len(text) <= _LONGEST_REMEMBERED else _encode)(core, text)
 
     def _runs(self, prompt: Prompt) -> Iterator[_Text | _Ids]:
         """The prompt as texts between special tokens and given ids; no two texts are neighbours."""
@@ -106,15 +115,15 @@ def build(spec: dict[str, Any]) -> Core:
         raise ModelError(f"the tokenizer cannot be built: {error}") from error
 
 
-def _encode(core: Core, text: str) -> list[int]:
+def _encode(core: Core, text: str) -> tuple[int, ...]:
     try:
-        ids: list[int] = core.encode(text, add_special_tokens=False).ids
+        ids = core.encode(text, add_special_tokens=False).ids
     except TypeError:
         raise InvalidRequest(
             "the prompt holds half of a surrogate pair, which is not text; "
             "decode it with errors='replace'"
         ) from None
-    return ids
+    return tuple(ids)
 
 
 def _group(token: dict[str, Any]) -> str:
