@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TYPECHECK := build/typecheck
+PEERS ?= build/peers
+RESULTS := benchmarks/results
 
-.PHONY: help demo model test test-slow check lint types layering bench clean
+.PHONY: help demo model test test-slow check lint types layering bench bench-peers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: model ## start the runtime on a real model and run a program against it
 	@$(BIN)/branchline run examples/quickstart.py
@@ -31,15 +33,23 @@ lint: $(STAMP)
 # The packages are checked as they install: the folders' names are not the packages' names, and a
 # sub-package that pyproject.toml forgets is missing here too. A stale build/ would hide that.
 types: $(STAMP)
-	@rm -rf build
+	@rm -rf build/lib build/bdist.* $(TYPECHECK)
 	@$(BIN)/python -m pip install --quiet --no-deps --target $(TYPECHECK) .
 	@MYPYPATH=$(TYPECHECK) $(BIN)/mypy -p branchline
 
 layering: $(STAMP)
 	@$(BIN)/pytest -q tests/test_layering.py
 
-bench: model ## the measurements that README.md quotes
-	@$(BIN)/python benchmarks/serve.py
+bench: model ## what every workload takes (medians of 3), the policy and the tree (10 minutes)
+	@$(BIN)/python benchmarks/serve.py --repeat 3 --json $(RESULTS)/serve.json
+	@$(BIN)/python benchmarks/policy.py
+	@$(BIN)/python benchmarks/tree.py
+
+# Uses the folder PEERS, which it fills first: an hour and 6 GB, once. Keep other work off the cores.
+bench-peers: model ## the same prompts through vLLM and llama.cpp too: table and chart (25 minutes)
+	@$(BIN)/python -m pip install --quiet -e '.[bench]'
+	@benchmarks/peers/setup.sh $(PEERS) $(BIN)/python
+	@$(BIN)/python benchmarks/compare.py --peers $(PEERS) --json $(RESULTS)/peers.json --chart docs/benchmarks.png
 
 clean: ## remove everything that make has made in this folder
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

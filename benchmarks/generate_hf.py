@@ -1,19 +1,27 @@
 """The same prompts through transformers' `generate`: the peer that everybody has.
 
-usage: python benchmarks/generate_hf.py [single] [batch32] [fewshot64]
+usage: python benchmarks/generate_hf.py [single] [batch32] [fewshot64] [--json FILE]
 
-A workload is one padded batch. Tokens are those of our tokenizer, so both compute the same.
+A workload is one padded batch, in float32. Tokens are those of our tokenizer, so both compute the
+same. There is no cache to be cold or warm.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
-from measure import Timings
-from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
+from measure import Result, Stopwatch, Timings
+from report import details, machine, write_json
+from transformers import (
+    AutoModelForCausalLM,
+    GgufConfig,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 from workloads import BATCHES
 
 from branchline.runtime.models.gguf_file import GGUFFile
@@ -21,7 +29,7 @@ from branchline.runtime.models.source import resolve
 from branchline.runtime.text.tokenizer import Tokenizer
 
 
-class Clock(StoppingCriteria):
+class Clock(StoppingCriteria):  # type: ignore[misc] # transformers is not typed
     """Notes when each step of a batch is done; never stops it."""
 
     def __init__(self) -> None:
@@ -41,17 +49,8 @@ def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def warm_up(model: Any, tokenizer: Tokenizer) -> None:
-    """The first request pays for what is made lazily, as in serve.py."""
-    row = tokenizer.encode((("program", "Hello"),))
-    model.generate(**padded([row]), do_sample=False, min_new_tokens=4, max_new_tokens=4)
-
-
-def measure(model: Any, tokenizer: Tokenizer, workload: str) -> None:
-    prompts, tokens = BATCHES[workload]
-    rows = [tokenizer.encode((("program", prompt),)) for prompt in prompts()]
+def generate(model: Any, rows: list[list[int]], tokens: int) -> Clock:
     clock = Clock()
-    start = time.perf_counter()
     model.generate(
         **padded(rows),
         do_sample=False,
@@ -59,24 +58,42 @@ def measure(model: Any, tokenizer: Tokenizer, workload: str) -> None:
         max_new_tokens=tokens,
         stopping_criteria=StoppingCriteriaList([clock]),
     )
-    seconds = time.perf_counter() - start
+    return clock
+
+
+def measure(model: Any, tokenizer: Tokenizer, workload: str) -> Result:
+    prompts, tokens = BATCHES[workload]
+    rows = [tokenizer.encode((("program", prompt),)) for prompt in prompts()]
+    watch, start = Stopwatch(), time.perf_counter()
+    steps = generate(model, rows, tokens).steps
     timings = Timings()
     for _ in rows:
-        timings.add(clock.steps[0] - start, clock.steps[-1] - start, tokens)
-    print(timings.line(f"transformers {workload}", seconds), flush=True)
+        timings.add(steps[0] - start, steps[-1] - start, tokens)
+    return watch.result(workload, timings)
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or ["single", "batch32"]
-    path = resolve("smollm2")
-    tokenizer = Tokenizer.from_gguf(GGUFFile(path))
+    parser = argparse.ArgumentParser(description="Run batches through transformers' generate.")
+    parser.add_argument("workloads", nargs="*", choices=[*BATCHES, []], metavar="WORKLOAD")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file")
+    arguments = parser.parse_args()
+    source = resolve("smollm2")
+    tokenizer = Tokenizer.from_gguf(GGUFFile(source))
     model = AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32
+        source.parent,
+        gguf_file=source.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
     )
     with torch.inference_mode():
-        warm_up(model, tokenizer)
-        for workload in wanted:
-            measure(model, tokenizer, workload)
+        # The first request pays for what is made lazily, as in serve.py.
+        generate(model, [tokenizer.encode((("program", "Hello"),))], tokens=4)
+        names = arguments.workloads or ["single", "batch32"]
+        results = {name: measure(model, tokenizer, name) for name in names}
+    print(details(list(results.values())))
+    if arguments.json:
+        runs = {name: [result.as_json()] for name, result in results.items()}
+        write_json(arguments.json, {"machine": machine(), "results": runs})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,16 @@ keep no state between batches.
 """
 
 from branchline.kernels.cpu import cpu_kernels
+from branchline.kernels.cpu_int8 import cpu_int8_kernels, int8_is_exact
 from branchline.kernels.kernel_set import KernelSet, Linear, Segment
 from branchline.kernels.reference import reference_kernels
 
-__all__ = ["KernelSet", "Linear", "Segment", "cpu_kernels", "reference_kernels"]
+__all__ = [
+    "KernelSet",
+    "Linear",
+    "Segment",
+    "cpu_int8_kernels",
+    "cpu_kernels",
+    "int8_is_exact",
+    "reference_kernels",
+]

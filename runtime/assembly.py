@@ -58,7 +58,8 @@ def assemble(
 
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    loaded = load(config.model, dtype=getattr(torch, config.dtype))
+    dtype = getattr(torch, config.dtype)
+    loaded = load(config.model, dtype=dtype, quantization=config.quantization)
     limits = size_memory(loaded.model, config)
     card = replace(loaded.card, context_length=limits.max_context)
     service = Service(Admission(loaded.tokenizer, card), config, post)

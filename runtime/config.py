@@ -29,6 +29,9 @@ class RuntimeConfig:
         None, "ZeroMQ address to listen on (default: an ipc:// socket in your runtime folder)"
     )
     dtype: str = _setting("float32", f"of weights, keys and values: {' or '.join(DTYPES)}")
+    quantization: str | None = _setting(
+        None, "int8: the CPU's linears in 8 bits, about twice as fast (default: none)"
+    )
     # What it may use
     kv_memory: str | None = _setting(
         None,
@@ -78,6 +81,12 @@ class RuntimeConfig:
                 raise InvalidRequest(f"{name}={value}: must be at least 1")
         if self.dtype not in DTYPES:
             raise InvalidRequest(f"dtype={self.dtype}: must be {' or '.join(DTYPES)}")
+        if self.quantization not in (None, "int8"):
+            raise InvalidRequest(f"quantization={self.quantization}: must be int8, or left out")
+        if self.quantization is not None and self.dtype != "float32":
+            raise InvalidRequest(
+                f"quantization={self.quantization}: needs dtype=float32, not {self.dtype}"
+            )
         if self.max_batch_tokens < self.max_running:
             raise InvalidRequest(
                 f"max_batch_tokens={self.max_batch_tokens}: under max_running={self.max_running}, "

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from branchline.errors import ModelError
-from branchline.kernels import cpu_kernels
+from branchline.kernels import cpu_int8_kernels, cpu_kernels, int8_is_exact
 from branchline.protocol import ModelCard
+from branchline.runtime.models.calibration import CALIBRATION_TEXT
 from branchline.runtime.models.catalog import CATALOG
 from branchline.runtime.models.config import config_of_directory, config_of_gguf
 from branchline.runtime.models.decoder import Decoder
 from branchline.runtime.models.defaults import defaults_of_directory, defaults_of_gguf
 from branchline.runtime.models.gguf_file import GGUFFile
 from branchline.runtime.models.gguf_weights import GGUFWeights
+from branchline.runtime.models.smoothquant import smooth
 from branchline.runtime.models.source import resolve
 from branchline.runtime.models.weights import SafetensorsWeights
 from branchline.runtime.text import Tokenizer, cut_chat_template
@@ -47,9 +49,19 @@ class _Source:
 
 
 def load(
-    source: str | Path, *, kernels: KernelSet | None = None, dtype: torch.dtype = torch.float32
+    source: str | Path,
+    *,
+    kernels: KernelSet | None = None,
+    dtype: torch.dtype = torch.float32,
+    quantization: str | None = None,
 ) -> Loaded:
-    """Load the model that `source` names (see `resolve`); by default for the CPU.
+    """Load the model that `source` names; by default for the CPU.
+
+    Args:
+        source: see `resolve`.
+        kernels: of the device to load it for.
+        dtype: of the weights, K and V.
+        quantization: `int8` chooses the kernels, and float32 for what is not quantized.
 
     Raises:
         ModelError: it cannot be found or read, or asks for what we do not compute.
@@ -62,7 +74,11 @@ def load(
             f"{path}: its tokenizer has {tokenizer.vocab_size} tokens, the model only "
             f"{config.vocab_size}"
         )
-    model = Decoder(config, opened.weights, kernels or cpu_kernels(), dtype)
+    if quantization is None:
+        model = Decoder(config, opened.weights, kernels or cpu_kernels(), dtype)
+    else:
+        assert (quantization, kernels, dtype) == ("int8", None, torch.float32)
+        model = _int8_decoder(opened)
     card = ModelCard(
         name=_card_name(source, path),
         vocab_size=config.vocab_size,
@@ -72,6 +88,17 @@ def load(
         generation_defaults=opened.defaults,
     )
     return Loaded(model, tokenizer, card)
+
+
+def _int8_decoder(opened: _Source) -> Decoder:
+    if not int8_is_exact():
+        raise ModelError(
+            "quantization='int8': this processor's sums of 8-bit products overflow (it has no "
+            "VNNI); leave the setting out"
+        )
+    ids = opened.tokenizer.encode((("program", CALIBRATION_TEXT),))
+    weights = smooth(opened.config, opened.weights, ids)
+    return Decoder(opened.config, weights, cpu_int8_kernels(), torch.float32)
 
 
 def _open_directory(path: Path, dtype: torch.dtype) -> _Source:
