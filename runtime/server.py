@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -228,6 +229,7 @@ def serve(config: RuntimeConfig, *, parent_pid: int | None = None) -> int:
         from branchline.runtime.assembly import assemble
 
         parts = assemble(config, server.post, lambda _: server.stop(1))
+        gc.freeze()  # what was loaded stays: a full collection need not walk it in mid-step
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: server.stop())
         signal.set_wakeup_fd(server.wake_fd, warn_on_full_buffer=False)

@@ -53,13 +53,13 @@ def test_a_log_level_that_is_none_is_refused(
 
 
 def test_the_dtype_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(_source: str, *, dtype: torch.dtype) -> None:
-        raise ModelError(f"asked for {dtype}")
+    def load(_source: str, *, dtype: torch.dtype, quantization: str | None) -> None:
+        raise ModelError(f"asked for {dtype}, {quantization}")
 
     monkeypatch.setattr("branchline.runtime.models.load.load", load)
     with pytest.raises(ModelError, match="bfloat16"):
         Engine(dtype="bfloat16")
-    with pytest.raises(ModelError, match="float32"):
+    with pytest.raises(ModelError, match="float32, None"):
         Engine()
 
 
