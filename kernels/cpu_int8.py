@@ -5,27 +5,33 @@ activations are lopsided, and around 0 half of the range would go unused. With w
 
     Σ x w  ≈  row_scale · (scale · Σ q p  +  mid · Σ p)
 
-where Σ q p is an exact integer sum, by one multiplication at every number of rows, and Σ p is known
-beforehand: what a token gets does not depend on what else is in the batch.
+where Σ q p is an exact integer sum and Σ p is known beforehand. So what a token gets depends on
+neither what else is in the batch, nor which of two multiplications is the faster for it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from branchline.kernels.cpu import cpu_kernels
+from branchline.kernels.cpu import cpu_kernels, is_intel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from branchline.kernels.kernel_set import KernelSet, Linear
 
+    # int8 [T, in] -> float32 [T, out]: the exact sums, each times its row's scale
+    Product = Callable[[Tensor], Tensor]
+
 _LEVELS = 127  # on either side of the middle
 _LEAST_SCALE = 1e-30  # of a range of nothing, which has no steps
+_FIRST_PACKED_ROWS = 3
 
 
 def cpu_int8_kernels() -> KernelSet:
@@ -40,15 +46,14 @@ def int8_is_exact() -> bool:
 
 
 def linear(weight: Tensor, bias: Tensor | None) -> Linear:
-    """The function x -> x Wᵀ + b in int8, up to rounding; of the weight only 8 bits are kept."""
+    """The function x -> x Wᵀ + b in int8, up to rounding; the weight itself is not kept."""
     rows, row_scales = quantize_rows(weight)
-    columns = rows.t()  # [in, out], as `_int_mm` wants it and without a copy
     shift = rows.sum(dim=1, dtype=torch.int32) * row_scales  # [out]: what a middle of 1 adds
+    product = make_product(rows, row_scales)
 
     def int8_linear(x: Tensor) -> Tensor:
         q, scale, mid = quantize_tokens(x)
-        y = torch.mul(torch._int_mm(q, columns), row_scales)  # int32 · float32 -> float32
-        y = y.mul_(scale).addcmul_(mid, shift)
+        y = product(q).mul_(scale).addcmul_(mid, shift)
         return y if bias is None else y.add_(bias)
 
     return int8_linear
@@ -71,3 +76,42 @@ def quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     mid = torch.lerp(least, most, 0.5)
     scale = most.sub_(mid).mul_(1 / _LEVELS).clamp_min_(_LEAST_SCALE)
     return torch.sub(x, mid).div_(scale).round_().to(torch.int8), scale, mid
+
+
+def make_product(rows: Tensor, row_scales: Tensor) -> Product:
+    """The fastest product with the weight `rows`, int8 [out, in], for each number of tokens.
+
+    On Intel's processors that is always the plain one. An AMD EPYC computes steps of 4 to 32 tokens
+    up to a sixth faster from a second copy of the weight, in oneDNN's layout, but not one token.
+    """
+    plain = plain_product(rows, row_scales)
+    if is_intel() or not hasattr(torch.ops.onednn, "qlinear_prepack"):
+        return plain
+    packed = packed_product(rows, row_scales)
+    return lambda q: plain(q) if len(q) < _FIRST_PACKED_ROWS else packed(q)
+
+
+def plain_product(rows: Tensor, row_scales: Tensor) -> Product:
+    """By `_int_mm`."""
+    columns = rows.t()  # [in, out], as `_int_mm` wants it and without a copy
+    return lambda q: torch.mul(torch._int_mm(q, columns), row_scales)  # int32 · float32 -> float32
+
+
+def packed_product(rows: Tensor, row_scales: Tensor) -> Product:
+    """By `qlinear_pointwise`.
+
+    It is fast for uint8 only: a flipped sign bit adds the 128 that its zero point takes away.
+    """
+    onednn = torch.ops.onednn
+    packed = onednn.qlinear_prepack(rows, [1, rows.shape[1]])
+    zeros = torch.zeros(len(rows), dtype=torch.int64)
+    sign = torch.tensor(-128, dtype=torch.int8)
+    # No bias; no scale and zero of the output, which is float32; nothing done to it afterwards.
+    rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+
+    def product(q: Tensor) -> Tensor:
+        x = q.bitwise_xor(sign).view(torch.uint8)
+        y: Tensor = onednn.qlinear_pointwise(x, 1.0, 128, packed, row_scales, zeros, *rest)
+        return y
+
+    return product

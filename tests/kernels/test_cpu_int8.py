@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from branchline.kernels.cpu_int8 import cpu_int8_kernels, int8_is_exact
+from branchline.kernels import cpu_int8
+from branchline.kernels.cpu_int8 import (
+    cpu_int8_kernels,
+    int8_is_exact,
+    packed_product,
+    plain_product,
+    quantize_rows,
+    quantize_tokens,
+)
 
 pytestmark = pytest.mark.skipif(not int8_is_exact(), reason="the processor has no VNNI")
 linear = cpu_int8_kernels().linear
@@ -55,11 +63,26 @@ def test_equals_the_product_of_the_rounded(rows: int, with_bias: bool) -> None:
     np.testing.assert_allclose(found.numpy(), wanted, atol=0.3)
 
 
+@pytest.mark.parametrize("inputs", [24, 576, 1536])
+@pytest.mark.parametrize("rows", [1, 2, 9, 64])
+def test_both_products_give_the_same_bits(inputs: int, rows: int) -> None:
+    weight, scales = quantize_rows(random(200, inputs, seed=1))
+    q, _, _ = quantize_tokens(random(rows, inputs, seed=2))
+    found = packed_product(weight, scales)(q)
+    assert torch.equal(found, plain_product(weight, scales)(q))
+    exact = (q.double() @ weight.double().t()).float() * scales
+    assert torch.equal(found, exact)
+
+
 @pytest.mark.parametrize("inputs", [64, 576, 1536])
-def test_a_token_does_not_depend_on_its_batch(inputs: int) -> None:
-    compute, x = linear(random(200, inputs, seed=1), None), random(130, inputs, seed=2)
+@pytest.mark.parametrize("intel", [False, True])
+def test_a_token_does_not_depend_on_its_batch(
+    monkeypatch: pytest.MonkeyPatch, intel: bool, inputs: int
+) -> None:
+    monkeypatch.setattr(cpu_int8, "is_intel", lambda: intel)
+    compute, x = linear(random(200, inputs, seed=1), None), random(300, inputs, seed=2)
     whole = compute(x)
-    for rows in (1, 2, 5, 8, 9, 31, 64, 129):
+    for rows in (1, 2, 3, 5, 8, 9, 31, 64, 129, 299):
         assert torch.equal(compute(x[:rows]), whole[:rows])
         assert torch.equal(compute(x[-rows:]), whole[-rows:])
 
