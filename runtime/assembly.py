@@ -9,6 +9,7 @@ from branchline.runtime.admission import Admission
 from branchline.runtime.loop import Loop
 from branchline.runtime.service import Service
 from branchline.runtime.sizing import size_memory
+from branchline.runtime.streams import WorkerStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,11 +57,17 @@ def assemble(
 
     from branchline.runtime.models.load import load
 
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    stream = WorkerStream(config.threads)
     dtype = getattr(torch, config.dtype)
-    loaded = load(config.model, dtype=dtype, quantization=config.quantization)
-    limits = size_memory(loaded.model, config)
+    loading = stream.submit(
+        lambda: load(config.model, dtype=dtype, quantization=config.quantization)
+    )
+    try:
+        loaded = loading.result()
+        limits = size_memory(loaded.model, config)
+    except BaseException:
+        stream.close()
+        raise
     card = replace(loaded.card, context_length=limits.max_context)
     service = Service(Admission(loaded.tokenizer, card), config, post)
     loop = Loop(
@@ -70,6 +77,7 @@ def assemble(
         on_events=service.on_events,
         on_fatal=on_fatal,
         limits=limits,
+        stream=stream,
     )
     service.attach(loop)
     return Assembly(service, loop, card, loaded.model.page_bytes)

@@ -53,7 +53,8 @@ class Loop:
         stream: Stream | None = None,
     ) -> None:
         self.limits = limits or size_memory(model, config)
-        model.allocate(self.limits.pages)
+        stream = stream or WorkerStream(config.threads)
+        stream.submit(lambda: model.allocate(self.limits.pages)).result()
         memory = Memory(
             self.limits.pages, config.max_running, self.limits.max_context, cache=config.cache
         )
@@ -63,7 +64,7 @@ class Loop:
         self._model_name = model_name
         self._runner = Runner(
             model,
-            stream or WorkerStream(config.threads),
+            stream,
             config.max_running,
             self.limits.max_context,
         )

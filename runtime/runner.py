@@ -68,8 +68,13 @@ class Runner:
     def __init__(self, model: Model, stream: Stream, slots: int, max_context: int) -> None:
         self._model = model
         self._stream = stream
-        self._page_table = torch.zeros((slots, max_context), dtype=torch.int64)
-        self._last_token = torch.zeros(slots, dtype=torch.int64)
+        # On the stream, because torch fills a large tensor with several threads.
+        self._page_table, self._last_token = stream.submit(
+            lambda: (
+                torch.zeros((slots, max_context), dtype=torch.int64),
+                torch.zeros(slots, dtype=torch.int64),
+            )
+        ).result()
 
     def forward(self, batch: Batch) -> Forward:
         """Queue the forward of a batch; returns at once."""

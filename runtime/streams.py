@@ -26,7 +26,10 @@ class Stream(Protocol):
 
 
 class WorkerStream:
-    """The CPU's stream: a worker thread, the process's only user of OpenMP.
+    """The CPU's stream: a worker thread, the process's only user of OpenMP, from the loading on.
+
+    A second user, even one that is idle, makes GNU's OpenMP count more threads than processors;
+    then it sleeps at every barrier instead of spinning, and a decode step takes a fifth longer.
 
     Not an executor: those refuse work once the interpreter begins to exit, before an `Engine` that
     nobody closed has been told.
