@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
@@ -38,9 +39,7 @@ class Result:
     steps: int | None = None  # forward passes
     host_seconds: float | None = None  # a step, without the wait for the device
     step_seconds: dict[str, float] | None = None  # a step, by part of the loop
-    read_share: float | None = (
-        None  # of the positions attended to, what was read: others are shared
-    )
+    read_share: float | None = None  # of the positions attended to: what is shared is read once
 
     def with_prompts(self, total: int, saved: int, computed: int) -> Result:
         """This, with what became of the tokens of all prompts."""
@@ -51,6 +50,23 @@ class Result:
             computed_tokens=computed,
             hit_rate=saved / max(1, total),
         )
+
+    def line(self) -> str:
+        """The run as one line of JSON, as load generators print it: seconds, and milliseconds."""
+        fields: dict[str, Any] = {
+            "workload": self.workload,
+            "seconds": round(self.seconds, 2),
+            "requests": self.requests,
+            "out_tok": self.tokens,
+            "out_tok_s": round(self.tokens_per_second, 1),
+            "req_s": round(self.requests / self.seconds, 2),
+            "ttft_p50": round(self.ttft_p50, 3),
+            "ttft_p99": round(self.ttft_p99, 3),
+        }
+        if self.tpot_p50 is not None and self.tpot_p99 is not None:
+            fields["tpot_p50_ms"] = round(1e3 * self.tpot_p50, 1)
+            fields["tpot_p99_ms"] = round(1e3 * self.tpot_p99, 1)
+        return json.dumps(fields)
 
     def as_json(self) -> dict[str, Any]:
         """The fields, with no more digits than mean something."""

@@ -1,4 +1,4 @@
-"""Run the workloads through the language against a runtime, and print what they took.
+"""Run the workloads through the language against a runtime; print a line for each, then a table.
 
 usage: python benchmarks/serve.py [WORKLOAD ...] [--repeat N] [--warm] [--json FILE]
                                   [--at ADDRESS | any setting of `branchline serve`]
@@ -76,6 +76,7 @@ def measure_all(
     for _ in range(repeat):
         for name in names:
             results[name].append(measure(name, client, warm=warm))
+            print(results[name][-1].line(), flush=True)
     return results
 
 
