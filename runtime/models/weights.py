@@ -20,7 +20,10 @@ _INDEX = "model.safetensors.index.json"
 
 
 class Weights(Protocol):
-    """Tensors by name. The decoder takes each that it needs, once; none is kept here."""
+    """Tensors by name. A decoder takes each that it needs, once; none is kept here.
+
+    With `int8` two decoders take them, one after the other: one to calibrate, one to serve.
+    """
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name` in the model's dtype, a copy of its own.
