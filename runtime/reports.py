@@ -54,7 +54,7 @@ def _update(request: Request, text: str, finish: Finish | None) -> Update:
         rid=request.rid,
         index=request.index,
         text=text if request.stream else request.text.text,
-        ids=tuple(request.output[first:]),
+        ids=tuple(request.tokens[len(request.prompt) + first :]),
         logprobs=tuple(request.logprobs[first:]),
         prompt_logprobs=tuple(request.prompt_logprobs) if first == 0 else (),
         next_top=request.next_top,

@@ -158,7 +158,7 @@ def _sample_row(request: Request, position: int) -> SampleRow:
         seed=request.seed,
         position=position,
         output_len=request.output_len,
-        stop_ids=tuple(sorted(request.stop_ids)),
+        stop_ids=tuple(request.stop_ids) if request.output_len < params.min_tokens else (),
         prompt_ids=request.known[: len(request.prompt)],
         output_ids=np.array(request.output, dtype=np.int64) if params.has_penalties else None,
     )
