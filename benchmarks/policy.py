@@ -91,7 +91,7 @@ class Traffic:
         request = self._running.popleft()
         request.tokens += self._draw(OUTPUT)
         for _ in range(OUTPUT - 1):
-            self.memory.grow(request)
+            self.memory.grow([request])
             request.computed += 1
         self.memory.release(request)
 

@@ -39,7 +39,8 @@ class CpuPlan:
         self,
         q_indptr: list[int],
         kv_lens: list[int],
-        page_rows: Tensor,
+        page_table: Tensor,
+        slots: list[int],
         segments: Sequence[Segment],
     ) -> None:
         """See `KernelSet.plan`."""
@@ -57,13 +58,13 @@ class CpuPlan:
             else:
                 extends.append(row)
         length = [end - start for start, end in zip(own_from, kv_lens, strict=True)]
-        arguments = (q_indptr, own_from, kv_lens, page_rows)
+        arguments = (q_indptr, own_from, kv_lens, page_table, slots)
         self.own: list[Call] = [
             *(Decodes.of(group, *arguments) for group in _groups(decodes, length.__getitem__)),
             *(Tails.of(group, *arguments) for group in _groups(tails, length.__getitem__)),
             *(Extend.of(row, *arguments) for row in extends),
         ]
-        self.shared = [Shared.of(s, q_indptr, page_rows) for s in reversed(segments)]
+        self.shared = [Shared.of(s, q_indptr, page_table, slots) for s in reversed(segments)]
         self._buffers: tuple[Tensor, Tensor] | None = None
 
     def gather(

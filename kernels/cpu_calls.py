@@ -34,11 +34,13 @@ class Shared(Call):
     """The queries of all members over a segment. None is masked."""
 
     @classmethod
-    def of(cls, segment: Segment, q_indptr: list[int], page_rows: Tensor) -> Shared:
+    def of(
+        cls, segment: Segment, q_indptr: list[int], page_table: Tensor, slots: list[int]
+    ) -> Shared:
         """The call for one segment."""
         tokens = torch.cat([torch.arange(q_indptr[r], q_indptr[r + 1]) for r in segment.rows])
-        pages = page_rows[segment.rows[0], segment.start : segment.end]
-        return cls(_compact(tokens), _compact(pages))
+        pages = page_table[slots[segment.rows[0]], segment.start : segment.end]
+        return cls(_compact(tokens), _compact(pages.long()))
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, sm_scale: float) -> Part:
         """The query heads that share a K and V head take the place of queries: [1, Hkv, n·G, D]."""
@@ -66,11 +68,12 @@ class Decodes(Call):
         q_indptr: list[int],
         own_from: list[int],
         kv_lens: list[int],
-        page_rows: Tensor,
+        page_table: Tensor,
+        slots: list[int],
     ) -> Decodes:
         """The call for the own parts of some rows."""
         tokens = _compact(torch.tensor([q_indptr[row] for row in rows]))
-        pages, padding = _padded_pages(rows, own_from, kv_lens, page_rows)
+        pages, padding = _padded_pages(rows, own_from, kv_lens, page_table, slots)
         mask = _bias(padding).view(len(rows), 1, 1, -1) if padding.any() else None
         return cls(tokens, _compact(pages.flatten()), mask)
 
@@ -100,10 +103,11 @@ class Tails(Call):
         q_indptr: list[int],
         own_from: list[int],
         kv_lens: list[int],
-        page_rows: Tensor,
+        page_table: Tensor,
+        slots: list[int],
     ) -> Tails:
         """The call for the own parts of some rows."""
-        pages, padding = _padded_pages(rows, own_from, kv_lens, page_rows)
+        pages, padding = _padded_pages(rows, own_from, kv_lens, page_table, slots)
         first = torch.tensor([q_indptr[row] for row in rows]).unsqueeze(1)
         padded = torch.where(padding, first, first + torch.arange(pages.shape[1]))
         valid = (~padding).flatten().nonzero()[:, 0]
@@ -133,13 +137,14 @@ class Extend(Call):
         q_indptr: list[int],
         own_from: list[int],
         kv_lens: list[int],
-        page_rows: Tensor,
+        page_table: Tensor,
+        slots: list[int],
     ) -> Extend:
         """The call for the own part of one row."""
         tokens = slice(q_indptr[row], q_indptr[row + 1])
         count = tokens.stop - tokens.start
         positions = torch.arange(own_from[row], kv_lens[row])
-        pages = _compact(page_rows[row, positions])
+        pages = _compact(page_table[slots[row], own_from[row] : kv_lens[row]].long())
         if count == len(positions):
             return cls(tokens, pages, None)
         return cls(tokens, pages, _bias(positions > positions[-count:].unsqueeze(1)))
@@ -178,7 +183,11 @@ def _one(x: Tensor) -> Tensor:
 
 
 def _padded_pages(
-    rows: list[int], own_from: list[int], kv_lens: list[int], page_rows: Tensor
+    rows: list[int],
+    own_from: list[int],
+    kv_lens: list[int],
+    page_table: Tensor,
+    slots: list[int],
 ) -> tuple[Tensor, Tensor]:
     """The pages of some rows' own parts, int64 [B, longest], and where that is padding.
 
@@ -189,7 +198,8 @@ def _padded_pages(
     positions = first + torch.arange(int((end - first).max()))
     padding = positions >= end
     positions = torch.where(padding, first, positions)
-    return page_rows[_compact(torch.tensor(rows))].gather(1, positions), padding
+    of_rows = torch.tensor([slots[row] for row in rows]).unsqueeze(1)
+    return page_table[of_rows, positions].long(), padding
 
 
 def _compact(indices: Tensor) -> Tensor | slice:

@@ -49,10 +49,10 @@ class KernelSet:
     ]
     # (gate_up [T, 2 * I]) -> silu(gate) * up [T, I]
     silu_mul: Callable[[Tensor], Tensor]
-    # (q_indptr [R + 1], kv_lens [R], page_rows int64 [R, >= max(kv_lens)], segments) -> plan, for
-    # all layers of one batch; the queries of row r are its last q_indptr[r + 1] - q_indptr[r]
-    # positions
-    plan: Callable[[list[int], list[int], Tensor, Sequence[Segment]], Any]
+    # (q_indptr [R + 1], kv_lens [R], page_table int32 or int64 [slots, >= max(kv_lens)], slots [R],
+    # segments) -> plan, for all layers of one batch; the queries of row r are its last
+    # q_indptr[r + 1] - q_indptr[r] positions, and page_table[slots[r]] has the pages of them all
+    plan: Callable[[list[int], list[int], Tensor, list[int], Sequence[Segment]], Any]
     # (q [T, H, D], k_pool, v_pool, plan, sm_scale) -> out [T, H, D]; causal
     attention: Callable[[Tensor, Tensor, Tensor, Any, float], Tensor]
     # Reads of one position that cost as much as one segment more: a segment must save that many.

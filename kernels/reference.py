@@ -88,7 +88,8 @@ class ReferencePlan:
 
     q_indptr: list[int]
     kv_lens: list[int]
-    page_rows: Tensor
+    page_table: Tensor
+    slots: list[int]
     segments: Sequence[Segment]
 
 
@@ -100,7 +101,7 @@ def attention(
     out = torch.empty_like(q)
     for row, kv_len in enumerate(plan.kv_lens):
         start, end = plan.q_indptr[row], plan.q_indptr[row + 1]
-        pages = plan.page_rows[row, :kv_len]
+        pages = plan.page_table[plan.slots[row], :kv_len]
         keys = k_pool[pages].repeat_interleave(group, dim=1)  # [T, H, D]
         values = v_pool[pages].repeat_interleave(group, dim=1)
         scores = torch.einsum("qhd,thd->hqt", q[start:end], keys) * sm_scale

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from branchline.runtime.admission import Admission
 from branchline.runtime.loop import Loop
+from branchline.runtime.runner import CpuRunner
 from branchline.runtime.service import Service
 from branchline.runtime.sizing import size_memory
 from branchline.runtime.streams import WorkerStream
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from branchline.protocol import ModelCard, RuntimeMessage
     from branchline.runtime.config import RuntimeConfig
+    from branchline.runtime.models.load import Loaded
+    from branchline.runtime.runner import Runner
+    from branchline.runtime.sizing import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +57,63 @@ def assemble(
         ModelError: the model cannot be loaded.
         InvalidRequest: a setting does not fit the model or the memory.
     """
+    ready = _on_cpu(config) if device_of(config) == "cpu" else _on_cuda(config)
+    loaded, limits = ready.loaded, ready.limits
+    card = replace(loaded.card, context_length=limits.max_context)
+    service = Service(Admission(loaded.tokenizer, card), config, post)
+    loop = Loop(
+        ready.runner,
+        config,
+        limits,
+        model_name=card.name,
+        segment_cost=loaded.model.segment_cost,
+        on_events=service.on_events,
+        on_fatal=on_fatal,
+    )
+    service.attach(loop)
+    return Assembly(service, loop, card, loaded.model.page_bytes)
+
+
+def device_of(config: RuntimeConfig) -> str:
+    """The device that serves: `cpu`, `cuda`, or `cuda-interpreted`."""
+    import torch
+
+    if config.device != "auto":
+        return config.device
+    # What is quantized is the CPU's linears.
+    return "cuda" if torch.cuda.is_available() and config.quantization is None else "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A model on its device, its pool allocated."""
+
+    loaded: Loaded
+    limits: Limits
+    runner: Runner
+
+
+def _on_cpu(config: RuntimeConfig) -> Ready:
+    """Everything of torch happens on the worker thread, the loading too."""
     import torch
 
     from branchline.runtime.models.load import load
 
     stream = WorkerStream(config.threads)
-    dtype = getattr(torch, config.dtype)
+    dtype = getattr(torch, config.dtype or "float32")
     loading = stream.submit(
         lambda: load(config.model, dtype=dtype, quantization=config.quantization)
     )
     try:
         loaded = loading.result()
         limits = size_memory(loaded.model, config)
+        return Ready(loaded, limits, CpuRunner(loaded.model, stream, config.max_running, limits))
     except BaseException:
         stream.close()
         raise
-    card = replace(loaded.card, context_length=limits.max_context)
-    service = Service(Admission(loaded.tokenizer, card), config, post)
-    loop = Loop(
-        loaded.model,
-        config,
-        model_name=card.name,
-        on_events=service.on_events,
-        on_fatal=on_fatal,
-        limits=limits,
-        stream=stream,
-    )
-    service.attach(loop)
-    return Assembly(service, loop, card, loaded.model.page_bytes)
+
+
+def _on_cuda(config: RuntimeConfig) -> Ready:
+    from branchline.runtime.cuda import start
+
+    return Ready(*start(config, interpreted=device_of(config) == "cuda-interpreted"))

@@ -8,7 +8,8 @@ from typing import Any
 from branchline.errors import InvalidRequest
 
 MIN_CONTEXT = 1024
-DTYPES = ("float32", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda", "cuda-interpreted")
+DTYPES = ("float32", "bfloat16", "float16")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -28,14 +29,25 @@ class RuntimeConfig:
     address: str | None = _setting(
         None, "ZeroMQ address to listen on (default: an ipc:// socket in your runtime folder)"
     )
-    dtype: str = _setting("float32", f"of weights, keys and values: {' or '.join(DTYPES)}")
+    device: str = _setting(
+        "auto", f"{', '.join(DEVICES)}; auto: cuda if there is one (cuda-interpreted: for tests)"
+    )
+    dtype: str | None = _setting(
+        None,
+        f"of weights, keys and values: {', '.join(DTYPES)} (default: float32 on cpu, bfloat16 on "
+        "cuda)",
+    )
     quantization: str | None = _setting(
         None, "int8: the CPU's linears in 8 bits, about twice as fast (default: none)"
     )
     # What it may use
     kv_memory: str | None = _setting(
         None,
-        "memory for keys and values, e.g. 2GiB (default: a quarter of the available, at most 4GiB)",
+        "memory for keys and values, e.g. 2GiB (default: on cuda what the fraction leaves, on cpu "
+        "a quarter of the available, at most 4GiB)",
+    )
+    memory_fraction: float = _setting(
+        0.9, "cuda: of the device's memory, for weights, activations, and keys and values together"
     )
     max_context: int | None = _setting(
         None,
@@ -65,6 +77,9 @@ class RuntimeConfig:
     check_invariants: bool = _setting(
         default=False, text="recount every page after each step (slow)"
     )
+    check_syncs: bool = _setting(
+        default=False, text="cuda: a launch that waits for the device is an error"
+    )
 
     def __post_init__(self) -> None:
         for name in (
@@ -79,11 +94,17 @@ class RuntimeConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidRequest(f"{name}={value}: must be at least 1")
-        if self.dtype not in DTYPES:
-            raise InvalidRequest(f"dtype={self.dtype}: must be {' or '.join(DTYPES)}")
+        if self.device not in DEVICES:
+            raise InvalidRequest(f"device={self.device}: must be one of {', '.join(DEVICES)}")
+        if self.dtype not in (None, *DTYPES):
+            raise InvalidRequest(f"dtype={self.dtype}: must be one of {', '.join(DTYPES)}")
         if self.quantization not in (None, "int8"):
             raise InvalidRequest(f"quantization={self.quantization}: must be int8, or left out")
-        if self.quantization is not None and self.dtype != "float32":
+        if self.quantization is not None and self.device not in ("auto", "cpu"):
+            raise InvalidRequest(
+                f"quantization={self.quantization}: needs device=cpu, not {self.device}"
+            )
+        if self.quantization is not None and self.dtype not in (None, "float32"):
             raise InvalidRequest(
                 f"quantization={self.quantization}: needs dtype=float32, not {self.dtype}"
             )
@@ -94,6 +115,8 @@ class RuntimeConfig:
             )
         if self.max_context is not None and self.max_context < MIN_CONTEXT:
             raise InvalidRequest(f"max_context={self.max_context}: must be at least {MIN_CONTEXT}")
+        if not 0 < self.memory_fraction <= 1:
+            raise InvalidRequest(f"memory_fraction={self.memory_fraction}: must be in (0, 1]")
         if not 0 < self.heartbeat < self.peer_timeout:
             raise InvalidRequest(
                 f"heartbeat={self.heartbeat}: must be in (0, peer_timeout={self.peer_timeout})"

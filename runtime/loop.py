@@ -11,11 +11,8 @@ from branchline.protocol import Failure, Update
 from branchline.runtime.memory import Memory
 from branchline.runtime.reports import record, report
 from branchline.runtime.request import State
-from branchline.runtime.runner import Runner
 from branchline.runtime.scheduler import Scheduler
-from branchline.runtime.sizing import Limits, size_memory
 from branchline.runtime.stats import Counters, runtime_info
-from branchline.runtime.streams import WorkerStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +20,9 @@ if TYPE_CHECKING:
     from branchline.protocol import FailureCode, RuntimeInfo
     from branchline.runtime.batch import Batch
     from branchline.runtime.config import RuntimeConfig
-    from branchline.runtime.models.inputs import Model
     from branchline.runtime.request import Request
-    from branchline.runtime.runner import Sampled
-    from branchline.runtime.streams import Stream
+    from branchline.runtime.runner import Runner, Sampled
+    from branchline.runtime.sizing import Limits
 
 Event = tuple["Request", Update | Failure]
 
@@ -34,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Loop:
-    """Serves requests on one model. Everything but the thread-safe calls runs on the engine thread.
+    """Serves requests on a runner. Everything but the thread-safe calls runs on the engine thread.
 
     `on_events` is called on the engine thread at most once a step, with all that it has to say.
     With overlap a step is launched before the one before it is looked at; without, each is brought
@@ -43,31 +39,22 @@ class Loop:
 
     def __init__(
         self,
-        model: Model,
+        runner: Runner,
         config: RuntimeConfig,
+        limits: Limits,
         *,
         model_name: str,
+        segment_cost: int,
         on_events: Callable[[list[Event]], None],
         on_fatal: Callable[[BaseException], None] = lambda _: None,
-        limits: Limits | None = None,
-        stream: Stream | None = None,
     ) -> None:
-        self.limits = limits or size_memory(model, config)
-        stream = stream or WorkerStream(config.threads)
-        stream.submit(lambda: model.allocate(self.limits.pages)).result()
-        memory = Memory(
-            self.limits.pages, config.max_running, self.limits.max_context, cache=config.cache
-        )
-        self.scheduler = Scheduler(memory, config, model.segment_cost)
+        self.limits = limits
+        memory = Memory(limits.pages, config.max_running, limits.max_context, cache=config.cache)
+        self.scheduler = Scheduler(memory, config, segment_cost)
         self.counters = Counters()
         self._config = config
         self._model_name = model_name
-        self._runner = Runner(
-            model,
-            stream,
-            config.max_running,
-            self.limits.max_context,
-        )
+        self._runner = runner
         self._on_events = on_events
         self._on_fatal = on_fatal
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

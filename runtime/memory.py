@@ -11,10 +11,13 @@ from branchline.radix import PADDING_PAGE, PagePool, RadixTree
 from branchline.runtime.request import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from branchline.radix import Node
     from branchline.runtime.request import Request
+
+
+RESERVED = 16  # pages of a decoding request, ahead of what it has computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,19 @@ class Memory:
             self.on_publish(request, end)
         return end
 
-    def grow(self, request: Request) -> bool:
-        """One private page for the next position. False: none can be had."""
-        if not self.available:
-            return False
-        self._set_row(request, request.kv_len, self.allocate(1))
-        return True
+    def grow(self, requests: Sequence[Request]) -> None:
+        """A private page for the next position of each; the caller has checked that there are some.
+
+        Where one has none left, all of them get pages ahead if there is room for twice that: the
+        steps that follow then leave the page table as it is.
+        """
+        if all(request.held > request.kv_len for request in requests):
+            return
+        ahead = RESERVED if self.available >= 2 * RESERVED * len(requests) else 1
+        for request in requests:
+            count = request.kv_len + min(ahead, request.remaining) - request.held
+            if count > 0:
+                self._set_row(request, request.held, self.allocate(count))
 
     def allocate(self, count: int) -> np.ndarray:
         """`count` pages, evicting as needed; the caller has checked that they can be had."""
@@ -140,13 +150,13 @@ class Memory:
         assert request.state is State.RUNNING
         self._commit(request)
         row = self.table[request.slot]
-        self.pool.release(row[request.cached_len : request.kv_len].copy())
+        self.pool.release(row[request.cached_len : request.held].copy())
         assert request.node is not None
         self.tree.unlock(request.node)
         self._free_slots.append(request.slot)
         request.node = None
         request.slot = -1
-        request.cached_len = request.computed = request.extend_len = 0
+        request.cached_len = request.computed = request.held = request.extend_len = 0
 
     def flush(self) -> int:
         """Drop every cached prefix that nobody holds; the number of pages that became free."""
@@ -162,7 +172,7 @@ class Memory:
 
     def private(self, running: Iterable[Request]) -> int:
         """Pages that belong to running requests and not to the tree."""
-        return sum(request.kv_len - request.cached_len for request in running)
+        return sum(request.held - request.cached_len for request in running)
 
     def check(self, running: Iterable[Request]) -> None:
         """Recount every page; AssertionError where free, cached and private are not a partition."""
@@ -177,7 +187,8 @@ class Memory:
             row = self.table[request.slot]
             in_tree = self.tree.pages_of(request.node)
             assert np.array_equal(row[: request.cached_len], in_tree), f"row of {request.id}"
-            owners[row[request.cached_len : request.kv_len]] += 1
+            assert request.kv_len <= request.held
+            owners[row[request.cached_len : request.held]] += 1
         wrong = np.flatnonzero(owners != 1)
         assert not len(wrong), f"pages {wrong[:8]} have {owners[wrong[:8]]} owners"
 
@@ -214,6 +225,9 @@ class Memory:
         request.computed = max(request.computed, min(request.cached_len, last, request.first_logit))
 
     def _set_row(self, request: Request, start: int, pages: np.ndarray) -> None:
-        self.table[request.slot, start : start + len(pages)] = pages
+        """Append pages to a request's row of the table."""
+        assert start == request.held
+        request.held = start + len(pages)
+        self.table[request.slot, start : request.held] = pages
         if len(pages):
             self._patches.append(Patch(request.slot, start, pages))

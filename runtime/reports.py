@@ -8,8 +8,8 @@ from branchline.protocol import Finish, TokenLogprob, Update, Usage
 from branchline.runtime.request import State
 
 if TYPE_CHECKING:
+    from branchline.runtime.jobs import RowResult
     from branchline.runtime.request import Request
-    from branchline.runtime.runner import RowResult
 
 
 def record(request: Request, result: RowResult) -> int:

@@ -34,6 +34,8 @@ class Request:
 
         tokens  0 ───── cached_len ───── committed = min(kv_len, len(tokens) − 1) ───── kv_len
         pages   [ tree's, locked )[ ours, can go in the tree               )[ overrun: only freed )
+
+    Pages of [kv_len, held) are ours too: reserved for the tokens to come.
     """
 
     # What was asked (set by the service, never changed)
@@ -60,6 +62,7 @@ class Request:
     node: Node | None = None  # the locked end of the tree's part
     cached_len: int = 0  # positions whose pages are the tree's
     computed: int = 0  # the next position to compute
+    held: int = 0  # positions that have a page
     extend_len: int = 0  # len(known) once admitted: the extend ends here, decode begins
     # Output: these grow together
     tokens: list[int] = field(default_factory=list)  # prompt and output, known ids only

@@ -53,9 +53,11 @@ class Scheduler:
         """Whether the next step cannot be planned without taking pages from a running request."""
         if len(self.running) < 2:
             return False
-        decodes = sum(1 for request in self.running if self._decodes(request))
-        wants_more = decodes or any(request.extending for request in self.running)
-        return bool(wants_more) and self.memory.available < max(decodes, 1)
+        decodes = [request for request in self.running if self._decodes(request)]
+        if not decodes:
+            extending = any(request.extending for request in self.running)
+            return extending and not self.memory.available
+        return self.memory.available < sum(request.held == request.kv_len for request in decodes)
 
     def retract(self) -> None:
         """Take the latest admitted requests back to waiting until the rest can go on.
@@ -75,7 +77,9 @@ class Scheduler:
 
     def next_batch(self) -> Batch | None:
         """Plan a step; None: there is nothing to launch. After this nothing leaves the batch."""
-        rows = [self._decode(request) for request in self.running if self._decodes(request)]
+        decodes = [request for request in self.running if self._decodes(request)]
+        self.memory.grow(decodes)
+        rows = [self._decode(request) for request in decodes]
         budget = self._budget - len(rows)
         self._admit(budget)
         for request in self.running:
@@ -97,8 +101,6 @@ class Scheduler:
 
     def _decode(self, request: Request) -> Row:
         position = request.computed
-        grown = self.memory.grow(request)
-        assert grown, "short_of_pages promised a page for every decode"
         request.computed += 1
         return Row(
             request=request,
@@ -161,7 +163,7 @@ class Scheduler:
     def _outstanding(self, request: Request) -> int:
         """Pages an admitted request still needs: the rest of its prompt and its output reserve."""
         rest = max(0, request.extend_len - request.kv_len)
-        return rest + self._output_reserve(request)
+        return rest + max(0, self._output_reserve(request) - (request.held - request.kv_len))
 
     def _output_reserve(self, request: Request) -> int:
         remaining = request.remaining

@@ -44,20 +44,37 @@ def size_memory(model: Model, config: RuntimeConfig) -> Limits:
             raise InvalidRequest(
                 f"kv_memory={config.kv_memory}: {available / 2**20:,.0f} MiB are available"
             )
+    return fit(memory, model, config, "", "kv_memory")
+
+
+def fit(memory: int, model: Model, config: RuntimeConfig, source: str, setting: str) -> Limits:
+    """The pool and the context that fit `memory` bytes of keys and values.
+
+    Args:
+        memory: bytes.
+        model: says what a page takes, and its context.
+        config: may ask for a context.
+        source: what the memory comes from, for the error's text; may be empty.
+        setting: the one to raise.
+
+    Raises:
+        InvalidRequest: an explicit max_context does not fit, or less than the least context would.
+    """
     pages = memory // model.page_bytes
     wanted = min(config.max_context or model.context_length, model.context_length)
     fits = min(wanted, pages - 1)
     sizes = f"{memory / 2**20:.0f} MiB hold {max(pages - 1, 0)} tokens of {model.page_bytes} bytes"
+    sizes += f", {source}" if source else ""
     if config.max_context is not None and config.max_context > model.context_length:
         raise InvalidRequest(
             f"max_context={config.max_context}: the model's own limit is {model.context_length}"
         )
     if config.max_context is not None and fits < config.max_context:
         raise InvalidRequest(
-            f"max_context={config.max_context} does not fit: {sizes}; raise kv_memory"
+            f"max_context={config.max_context} does not fit: {sizes}; raise {setting}"
         )
     if fits < min(MIN_CONTEXT, model.context_length):
-        raise InvalidRequest(f"{sizes}, under the least context of {MIN_CONTEXT}; raise kv_memory")
+        raise InvalidRequest(f"{sizes}, under the least context of {MIN_CONTEXT}; raise {setting}")
     return Limits(pages=pages, max_context=fits)
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+
+# Triton decides for each kernel, when its module is imported, whether the interpreter runs it, on
+# CPU tensors. Here it does, also in what a test starts. TRITON_INTERPRET=0 is for a device's tests.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 DATA = Path(__file__).parent.parent / "benchmarks" / "data"
 

@@ -30,7 +30,7 @@ def add_config_flags(parser: argparse.ArgumentParser, *, leave_out: Collection[s
                 help=help_of(setting),
             )
         else:
-            metavar = {str: "TEXT", int: "N", float: "SECONDS"}[kind]
+            metavar = {str: "TEXT", int: "N", float: "X"}[kind]
             group.add_argument(
                 flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=help_of(setting)
             )

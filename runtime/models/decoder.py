@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from branchline.kernels import KernelSet
     from branchline.runtime.models.config import DecoderConfig
-    from branchline.runtime.models.inputs import ForwardInputs
+    from branchline.runtime.models.inputs import ForwardInputs, Tokens
     from branchline.runtime.models.layer import Layer
     from branchline.runtime.models.weights import Weights
 
@@ -41,7 +41,7 @@ class Decoder:
         self.page_bytes = 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
         self.segment_cost = kernels.segment_cost
         self._kernels = kernels
-        self._dtype = dtype
+        self.dtype = dtype
         self._pools: list[tuple[Tensor, Tensor]] = []  # K and V of each layer: [pages, Hkv, D]
         self._sm_scale = config.head_dim**-0.5
         with torch.inference_mode():
@@ -77,29 +77,36 @@ class Decoder:
         device = self._kernels.device
         self._pools = []  # the old pool goes before the new one comes
         for _ in range(self.config.layers):
-            k_pool = torch.zeros(shape, dtype=self._dtype, device=device)
+            k_pool = torch.zeros(shape, dtype=self.dtype, device=device)
             self._pools.append((k_pool, torch.zeros_like(k_pool)))
 
     @torch.inference_mode()
     def forward(self, inputs: ForwardInputs) -> Tensor:
         """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""
+        plan = self._kernels.plan(
+            inputs.q_indptr, inputs.kv_lens, inputs.page_table, inputs.slots, inputs.segments
+        )
+        return self.compute(inputs, plan)
+
+    @torch.inference_mode()
+    def compute(self, tokens: Tokens, plan: Any) -> Tensor:
+        """`forward` of tokens whose attention is planned already."""
         kernels, eps = self._kernels, self.config.norm_eps
-        plan = kernels.plan(inputs.q_indptr, inputs.kv_lens, inputs.page_rows, inputs.segments)
-        residual = self._embedding[inputs.input_ids]  # [T, hidden]
+        residual = self._embedding[tokens.input_ids]  # [T, hidden]
         x = kernels.rms_norm(residual, self._layers[0].input_norm, eps)
         for layer, pools, norm in zip(self._layers, self._pools, self._norms, strict=True):
-            x = layer.output(self._attend(x, layer, pools, inputs, plan))
+            x = layer.output(self._attend(x, layer, pools, tokens, plan))
             x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, eps)
             x = layer.down(kernels.silu_mul(layer.gate_up(x)))
             x, residual = kernels.add_rms_norm(x, residual, norm, eps)
-        return self._head(x[inputs.logit_rows]).float()
+        return self._head(x[tokens.logit_rows]).float()
 
     def _attend(
         self,
         x: Tensor,
         layer: Layer,
         pools: tuple[Tensor, Tensor],
-        inputs: ForwardInputs,
+        tokens: Tokens,
         plan: Any,
     ) -> Tensor:
         """Attention of one layer, [T, hidden] -> [T, H * D]; writes the tokens' K and V first."""
@@ -110,6 +117,6 @@ class Decoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             q = kernels.rms_norm(q, layer.q_norm, eps)
             k = kernels.rms_norm(k, layer.k_norm, eps)
-        positions, pages = inputs.positions, inputs.write_pages
+        positions, pages = tokens.positions, tokens.write_pages
         q = kernels.rope_and_write(q, k, v, self._cos_sin, positions, pages, *pools)
         return kernels.attention(q, *pools, plan, self._sm_scale).view(len(x), -1)

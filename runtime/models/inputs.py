@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,20 +14,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardInputs:
+class Tokens:
+    """T tokens to compute, as tensors on the model's device."""
+
+    input_ids: Tensor  # int64 [T]
+    positions: Tensor  # int64 [T]
+    write_pages: Tensor  # int64 [T]; 0 where a token is recomputed for its logits only
+    logit_rows: Tensor  # int64 [M]: the tokens whose logits are wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInputs(Tokens):
     """A batch: T tokens of R rows, in the order of the rows; one row is one request.
 
     Row r's tokens are the last `q_indptr[r + 1] - q_indptr[r]` of its `kv_lens[r]` positions. A row
     may read pages that another row of the same batch writes.
     """
 
-    input_ids: Tensor  # int64 [T], on the model's device like every tensor here
-    positions: Tensor  # int64 [T]
-    write_pages: Tensor  # int64 [T]; 0 where a token is recomputed for its logits only
-    logit_rows: Tensor  # int64 [M]: the tokens whose logits are wanted
     q_indptr: list[int]  # [R + 1]
     kv_lens: list[int]  # [R]
-    page_rows: Tensor  # int64 [R, >= max(kv_lens)]: the page of each position
+    page_table: Tensor  # int32 or int64 [slots, >= max(kv_lens)]: the page of each position
+    slots: list[int]  # [R]: the rows' places in the page table
     segments: Sequence[Segment] = ()  # what rows share, to be read once
 
 
@@ -44,3 +51,10 @@ class Model(Protocol):
 
     def forward(self, inputs: ForwardInputs) -> Tensor:
         """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""
+
+
+class PlannedModel(Model, Protocol):
+    """A model whose attention can be planned apart: what is captured in a graph needs that."""
+
+    def compute(self, tokens: Tokens, plan: Any) -> Tensor:
+        """`forward` of tokens whose attention is planned; a token of no row is padding."""

@@ -94,7 +94,8 @@ def _measure(config: DecoderConfig, weights: Weights, ids: Sequence[int]) -> lis
             logit_rows=pages[-1:] - 1,
             q_indptr=[0, count],
             kv_lens=[count],
-            page_rows=pages.unsqueeze(0),
+            page_table=pages.unsqueeze(0),
+            slots=[0],
         )
     )
     return peaks

@@ -38,7 +38,15 @@ class Batch:
     v_pool: Tensor
     q_indptr: list[int]
     kv_lens: list[int]
-    page_rows: Tensor
+    page_rows: Tensor  # int64 [R, >= max(kv_lens)]
+
+    def table(self) -> tuple[Tensor, list[int]]:
+        """A page table that has the rows in reverse order and others between; and their slots."""
+        count = len(self.page_rows)
+        slots = [2 * (count - 1 - row) + 1 for row in range(count)]
+        page_table = torch.zeros((2 * count, self.page_rows.shape[1]), dtype=torch.int32)
+        page_table[slots] = self.page_rows.int()
+        return page_table, slots
 
 
 def make_batch(
@@ -84,7 +92,7 @@ def attention(batch: Batch) -> np.ndarray:
 
 
 def run(kernels: KernelSet, batch: Batch) -> Tensor:
-    plan = kernels.plan(batch.q_indptr, batch.kv_lens, batch.page_rows, ())
+    plan = kernels.plan(batch.q_indptr, batch.kv_lens, *batch.table(), ())
     first = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     again = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     torch.testing.assert_close(again, first, rtol=0, atol=0)  # a plan serves every layer

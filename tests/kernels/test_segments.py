@@ -70,7 +70,7 @@ def make_batch(rows: list[tuple[int, int]], segments: list[Segment], seed: int) 
 def test_segments_change_nothing(forest) -> None:
     rows, segments, seed = forest
     batch = make_batch(rows, segments, seed)
-    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, batch.page_rows, segments)
+    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
     assert len(plan.shared) == len(segments)
     for _ in range(2):
         found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
@@ -80,9 +80,7 @@ def test_segments_change_nothing(forest) -> None:
 def test_a_long_extend_over_a_segment() -> None:
     rows = [(1, 330), (140, 440), (1, 310)]
     batch = make_batch(rows, [Segment(0, 300, (0, 1, 2))], 2)
-    plan = KERNELS.plan(
-        batch.q_indptr, batch.kv_lens, batch.page_rows, [Segment(0, 300, (0, 1, 2))]
-    )
+    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), [Segment(0, 300, (0, 1, 2))])
     found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     np.testing.assert_allclose(found.numpy(), attention(batch), atol=3e-6)
 
@@ -91,6 +89,6 @@ def test_members_that_are_not_neighbours() -> None:
     rows = [(1, 60), (1, 30), (3, 60), (1, 61)]
     segments = [Segment(0, 40, (0, 2, 3)), Segment(40, 50, (0, 3))]
     batch = make_batch(rows, segments, 1)
-    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, batch.page_rows, segments)
+    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
     found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     np.testing.assert_allclose(found.numpy(), attention(batch), atol=3e-6)

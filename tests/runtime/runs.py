@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from branchline.protocol import Failure
 from branchline.runtime.config import RuntimeConfig
 from branchline.runtime.loop import Loop
+from branchline.runtime.runner import CpuRunner
 from branchline.runtime.streams import WorkerStream
 
 from .stub import StubText, make_request
@@ -24,13 +25,14 @@ class Runs:
         self.prompt_logprobs = {}
         self.stop_ids = frozenset(loaded.card.stop_token_ids)
         self.stream = stream or WorkerStream()
+        config = RuntimeConfig(**settings)
         self.loop = Loop(
-            loaded.model,
-            RuntimeConfig(**settings),
+            CpuRunner(loaded.model, self.stream, config.max_running, limits),
+            config,
+            limits,
             model_name="smollm2",
+            segment_cost=loaded.model.segment_cost,
             on_events=self.take,
-            limits=limits,
-            stream=self.stream,
         )
 
     def take(self, events) -> None:

@@ -17,6 +17,7 @@ import torch
 from branchline.runtime.config import RuntimeConfig
 from branchline.runtime.loop import Loop
 from branchline.runtime.request import Request
+from branchline.runtime.runner import CpuRunner
 from branchline.runtime.sizing import Limits
 from branchline.runtime.streams import WorkerStream
 from branchline.sampling_params import SamplingParams
@@ -79,7 +80,7 @@ class PrefixHashModel:
     def forward(self, inputs: ForwardInputs) -> torch.Tensor:
         self.forwards += 1
         self.tokens += len(inputs.input_ids)
-        pages = inputs.page_rows.numpy()
+        pages = inputs.page_table.numpy()[inputs.slots]
         row_of = np.repeat(np.arange(len(inputs.kv_lens)), np.diff(inputs.q_indptr))
         positions = inputs.positions.numpy()
         hashes = np.zeros(len(positions), dtype=np.int64)
@@ -107,7 +108,7 @@ class PrefixHashModel:
         return logits
 
     def _check_segments(self, inputs: ForwardInputs) -> None:
-        pages = inputs.page_rows.numpy()
+        pages = inputs.page_table.numpy()[inputs.slots]
         queries = np.diff(inputs.q_indptr)
         ends = [0] * len(inputs.kv_lens)
         for segment in inputs.segments:
@@ -263,12 +264,14 @@ def make_harness(
     model = model or PrefixHashModel()
     harness = Harness()
     harness.model = model
+    config = RuntimeConfig(**settings)  # type: ignore[arg-type]
+    limits = Limits(pages, max_context or pages - 1)
     harness.loop = Loop(
-        model,
-        RuntimeConfig(**settings),  # type: ignore[arg-type]
+        CpuRunner(model, stream or WorkerStream(), config.max_running, limits),
+        config,
+        limits,
         model_name="stub",
+        segment_cost=model.segment_cost,
         on_events=harness.take,
-        limits=Limits(pages, max_context or pages - 1),
-        stream=stream or WorkerStream(),
     )
     return harness

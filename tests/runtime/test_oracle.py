@@ -163,7 +163,8 @@ def forced_logits(model, answer: Answer) -> torch.Tensor:
             logit_rows=torch.arange(count),
             q_indptr=[0, count],
             kv_lens=[count],
-            page_rows=torch.arange(1, count + 1)[None],
+            page_table=torch.arange(1, count + 1)[None],
+            slots=[0],
         )
     )
 

@@ -37,10 +37,11 @@ def run(model: Model, rows: Sequence[Row]) -> list[Tensor]:
     """One forward of all rows; the logits of every token, row by row."""
     counts = [len(row.ids) for row in rows]
     kv_lens = [row.start + len(row.ids) for row in rows]
-    page_rows = torch.zeros((len(rows), max(kv_lens)), dtype=torch.int64)
+    page_table = torch.zeros((len(rows) + 1, max(kv_lens)), dtype=torch.int64)
+    slots = list(range(len(rows), 0, -1))
     positions, write_pages = [], []
     for number, (row, end) in enumerate(zip(rows, kv_lens, strict=True)):
-        page_rows[number, :end] = row.pages[:end]
+        page_table[slots[number], :end] = row.pages[:end]
         positions.append(torch.arange(row.start, end))
         write_pages.append(row.pages[row.start : end].clone())
         write_pages[-1][: row.recomputed] = 0
@@ -52,7 +53,8 @@ def run(model: Model, rows: Sequence[Row]) -> list[Tensor]:
             logit_rows=torch.arange(sum(counts)),
             q_indptr=[0, *torch.tensor(counts).cumsum(0).tolist()],
             kv_lens=kv_lens,
-            page_rows=page_rows,
+            page_table=page_table,
+            slots=slots,
         )
     )
     return list(logits.split(counts))

@@ -112,7 +112,8 @@ def test_only_the_rows_asked_for_have_logits(
                 logit_rows=torch.tensor(rows, dtype=torch.int64),
                 q_indptr=[0, count],
                 kv_lens=[count],
-                page_rows=pages[None, :count],
+                page_table=pages[None, :count],
+                slots=[0],
             )
         )
 

@@ -1,0 +1,111 @@
+"""Forwards on the device: captured at a few sizes, and as they come beyond those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from branchline.runtime.cuda.graphs import bucket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    from branchline.runtime.batch import Batch
+    from branchline.runtime.cuda.graphs import Graph, Graphs
+    from branchline.runtime.cuda.plans import DevicePlan, Planner
+    from branchline.runtime.cuda.tables import Tables
+    from branchline.runtime.models.inputs import PlannedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """How steps of up to `capacity` tokens run, padded or not."""
+
+    capacity: int
+    plan: DevicePlan
+    forward: Graph | None = None  # None: as it comes, not captured
+    advance: Graph | None = None  # makes the tables and the plan those of the next step
+
+    @property
+    def captured(self) -> bool:
+        """Whether it can also go on without the host."""
+        return self.advance is not None
+
+
+class Forwards:
+    """Runs the step that the tables hold.
+
+    A captured forward serves any batch of its size whose rows of logits are all drawn from. Any
+    other one, like a batch with logprobs of its prompts, runs as it comes.
+    """
+
+    def __init__(
+        self,
+        model: PlannedModel,
+        tables: Tables,
+        planner: Planner,
+        *,
+        tokens: int,
+        draws: int,
+    ) -> None:
+        """For steps of up to `tokens` tokens and `draws` draws."""
+        self._model = model
+        self._tables = tables
+        self._planner = planner
+        self._draws = draws
+        # float32 [draws, vocab]: what is drawn from, where the captured draws look for it
+        self.drawn = torch.zeros((draws, model.vocab_size), device=tables.last_token.device)
+        self._eager = Lane(tokens, planner.empty(tokens))
+        self._lanes: dict[int, Lane] = {}
+
+    def capture(self, graphs: Graphs, buckets: Sequence[int]) -> None:
+        """Capture the sizes of `buckets`, the largest first: its memory then serves the others."""
+        for tokens in sorted(buckets, reverse=True):
+            plan = self._planner.empty(tokens)
+            forward = graphs.capture(self._captured(tokens, plan))
+            advance = graphs.capture(self._advance(tokens, plan))
+            self._lanes[tokens] = Lane(tokens, plan, forward, advance)
+        self._lanes = dict(sorted(self._lanes.items()))
+
+    def lane(self, batch: Batch) -> tuple[Lane, int]:
+        """Where a batch runs, and with how many tokens, padding included.
+
+        A forward as it comes is padded too, as far as the table of draws is read.
+        """
+        count = len(batch.input_ids)
+        bucket = bucket_of(count, tuple(self._lanes))
+        if bucket is not None and len(batch.logit_rows) == sum(row.samples for row in batch.rows):
+            return self._lanes[bucket], bucket
+        return self._eager, bucket or count
+
+    def run(self, lane: Lane, tokens: int, batch: Batch) -> Tensor:
+        """Launch it; the logits of the batch, float32 [M, vocab], until the next forward."""
+        logit_rows = len(batch.logit_rows)
+        if lane.forward is not None:
+            lane.forward.replay()
+            return self.drawn[:logit_rows]
+        logits = self._model.compute(self._tables.tokens(tokens, logit_rows), lane.plan)
+        draws = sum(row.samples for row in batch.rows)
+        at, _, _ = self._tables.draws(draws)
+        torch.index_select(logits, 0, at, out=self.drawn[:draws])
+        return logits
+
+    def _captured(self, tokens: int, plan: DevicePlan) -> Callable[[], None]:
+        rows = min(tokens, self._draws)
+
+        def forward() -> None:
+            step = self._tables.tokens(tokens, rows)
+            self.drawn[:rows].copy_(self._model.compute(step, plan))
+
+        return forward
+
+    def _advance(self, tokens: int, plan: DevicePlan) -> Callable[[], None]:
+        def advance() -> None:
+            self._tables.advance(tokens)
+            plan.grow()
+
+        return advance

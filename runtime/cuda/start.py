@@ -1,0 +1,108 @@
+"""Loads a model on the CUDA device, or on its interpreted stand-in, and sizes what it runs in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from branchline.errors import InvalidRequest
+from branchline.kernels.triton.device import triton_kernels
+from branchline.kernels.triton.launch import INTERPRETED
+from branchline.kernels.triton.tile_shapes import Heads
+from branchline.runtime.cuda.build import build_runner
+from branchline.runtime.cuda.graphs import BUCKETS, CudaGraphs, RecordedGraphs
+from branchline.runtime.cuda.plans import TilePlanner
+from branchline.runtime.cuda.queue import CudaQueue, HostQueue
+from branchline.runtime.cuda.sizing import measure, size_pool
+from branchline.runtime.models.load import load
+from branchline.runtime.sampling.device import DeviceSampler, Mode
+from branchline.runtime.sizing import size_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from branchline.runtime.config import RuntimeConfig
+    from branchline.runtime.cuda.graphs import Graphs
+    from branchline.runtime.cuda.queue import Queue
+    from branchline.runtime.cuda.runner import CudaRunner
+    from branchline.runtime.cuda.tables import Tables
+    from branchline.runtime.models.decoder import Decoder
+    from branchline.runtime.models.load import Loaded
+    from branchline.runtime.sizing import Limits
+
+# What is captured; a step takes the first that can do all it needs.
+MODES = (
+    Mode(),
+    Mode(draws=True),
+    Mode(draws=True, cuts=True),
+    Mode(draws=True, cuts=True, adjusts=True),
+)
+_GRAPH_BYTES = 4 * 2**20  # of one graph, beside the memory that all of them share
+_STATE_WORDS = 3  # of the sampler, for each slot and token of the vocabulary
+
+
+def start(config: RuntimeConfig, *, interpreted: bool) -> tuple[Loaded, Limits, CudaRunner]:
+    """Everything that a loop on the device needs.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        InvalidRequest: there is no such device, or something does not fit it.
+    """
+    return _start_interpreted(config) if interpreted else _start_cuda(config)
+
+
+def _start_cuda(config: RuntimeConfig) -> tuple[Loaded, Limits, CudaRunner]:
+    if not torch.cuda.is_available():
+        raise InvalidRequest("device=cuda: torch sees no CUDA device here; `branchline doctor`")
+    if INTERPRETED:
+        raise InvalidRequest("device=cuda: TRITON_INTERPRET=1 is set, for the interpreter")
+    device = torch.device("cuda", torch.cuda.current_device())
+    queue = CudaQueue(device, check_syncs=config.check_syncs)
+    free_before, _ = torch.cuda.mem_get_info(device)
+    dtype = getattr(torch, config.dtype or "bfloat16")
+    loaded = load(config.model, kernels=triton_kernels(device), dtype=dtype)
+    footprint = measure(loaded.model, config, queue, free_before, state_bytes(loaded.model, config))
+    limits = size_pool(footprint, loaded.model, config)
+    return loaded, limits, triton_runner(loaded.model, config, limits, queue, CudaGraphs())
+
+
+def _start_interpreted(config: RuntimeConfig) -> tuple[Loaded, Limits, CudaRunner]:
+    if not INTERPRETED:
+        raise InvalidRequest("device=cuda-interpreted: needs TRITON_INTERPRET=1 in the environment")
+    queue = HostQueue(check_syncs=config.check_syncs)
+    dtype = getattr(torch, config.dtype or "float32")
+    loaded = load(config.model, kernels=triton_kernels(queue.device), dtype=dtype)
+    limits = size_memory(loaded.model, config)
+    return loaded, limits, triton_runner(loaded.model, config, limits, queue, RecordedGraphs())
+
+
+def triton_runner(
+    model: Decoder,
+    config: RuntimeConfig,
+    limits: Limits,
+    queue: Queue,
+    graphs: Graphs,
+    buckets: Sequence[int] = BUCKETS,
+) -> CudaRunner:
+    """The runner of a model that was loaded with Triton's kernels."""
+    shape = model.config
+    group = shape.heads // shape.kv_heads
+    heads = Heads(shape.kv_heads, group, shape.head_dim, model.dtype)
+
+    def planner(tables: Tables) -> TilePlanner:
+        return TilePlanner(heads, tables.page_table, tables.most_tokens)
+
+    def sampler(tables: Tables) -> DeviceSampler:
+        last = tables.last_token
+        return DeviceSampler(len(last), model.vocab_size, last.device, last)
+
+    return build_runner(
+        model, config, limits, queue, graphs, planner, sampler, modes=MODES, buckets=buckets
+    )
+
+
+def state_bytes(model: Decoder, config: RuntimeConfig) -> int:
+    """About what the tables, the sampler, the logits and the graphs take."""
+    rows = (config.max_running + 1) * (_STATE_WORDS * model.vocab_size + model.context_length)
+    return 4 * rows + _GRAPH_BYTES * len(BUCKETS) * (1 + len(MODES))
