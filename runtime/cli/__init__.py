@@ -1,4 +1,4 @@
-"""The `branchline` command: `pull`, `serve`, `run`, `chat`, `info`, one file each.
+"""The `branchline` command: `pull`, `serve`, `run`, `chat`, `info`, `doctor`.
 
 Promises: flags are the fields of `RuntimeConfig`; `run`, `chat` and `info` against a runtime that
 is there need no torch.
