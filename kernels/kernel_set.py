@@ -11,6 +11,10 @@ from torch import Tensor
 
 # x [T, in] -> [T, out]; holds its weight in whatever form the device likes.
 Linear = Callable[[Tensor], Tensor]
+# (tensors, plan) -> result
+Compute = Callable[[tuple[Tensor, ...], Any], Tensor]
+# (compute, tensors, plan) -> result
+Run = Callable[[Compute, tuple[Tensor, ...], Any], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,14 @@ class Segment:
     start: int
     end: int
     rows: tuple[int, ...]  # at least 2, ascending; the pages are those of the first
+
+
+def _gather(x: Tensor, rows: Tensor) -> Tensor:
+    return x[rows]
+
+
+def _run(compute: Compute, tensors: tuple[Tensor, ...], plan: Any) -> Tensor:
+    return compute(tensors, plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +69,20 @@ class KernelSet:
     attention: Callable[[Tensor, Tensor, Tensor, Any, float], Tensor]
     # Reads of one position that cost as much as one segment more: a segment must save that many.
     segment_cost: int
+    # (x [N, K], rows int64 [M]) -> [M, K]
+    gather: Callable[[Tensor, Tensor], Tensor] = _gather
+    # What `gated_linear` is, where the device has something better than its parts.
+    fused_gated_linear: Callable[[Tensor, Tensor | None], Linear] | None = None
+    # () -> a function that gives compute(tensors, plan), for one `compute` that always reads the
+    # same memory. It may record and then replay it instead of calling it: so of what kernels return
+    # `compute` takes only views. The next run may overwrite the result.
+    make_run: Callable[[], Run] = lambda: _run
+    # (shape, dtype=, device=) -> zeros, for what is large and stays
+    zeros: Callable[..., Tensor] = torch.zeros
+
+    def gated_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """The function x -> silu(gate) * up [T, I], for a weight [2 * I, in]: gate's, then up's."""
+        if self.fused_gated_linear is not None:
+            return self.fused_gated_linear(weight, bias)
+        gate_up, silu_mul = self.linear(weight, bias), self.silu_mul
+        return lambda x: silu_mul(gate_up(x))

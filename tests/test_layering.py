@@ -17,7 +17,10 @@ LIGHT = {"msgpack", "pydantic", "rich", "tqdm", "zmq"}
 TABLE = {
     "frontend": ("branchline", {"branchline"} | LIGHT),
     "radix": ("branchline.radix", {"branchline.radix", "numpy"}),
-    "kernels": ("branchline.kernels", {"branchline.kernels", "numpy", "torch", "triton"}),
+    "kernels": (
+        "branchline.kernels",
+        {"branchline.kernels", "llvmlite", "numba", "numpy", "torch", "triton"},
+    ),
     "runtime": (
         "branchline.runtime",
         {"branchline", "branchline.kernels", "branchline.radix", "branchline.runtime"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from branchline.errors import ModelError
+from branchline.runtime.models.inputs import Tokens
 from branchline.runtime.models.layer import take_layer
 from branchline.runtime.models.rope import cos_sin_table
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from branchline.kernels import KernelSet
     from branchline.runtime.models.config import DecoderConfig
-    from branchline.runtime.models.inputs import ForwardInputs, Tokens
+    from branchline.runtime.models.inputs import ForwardInputs
     from branchline.runtime.models.layer import Layer
     from branchline.runtime.models.weights import Weights
 
@@ -76,30 +77,37 @@ class Decoder:
         shape = (pages, self.config.kv_heads, self.config.head_dim)
         device = self._kernels.device
         self._pools = []  # the old pool goes before the new one comes
+        self._run = self._kernels.make_run()
         for _ in range(self.config.layers):
-            k_pool = torch.zeros(shape, dtype=self.dtype, device=device)
-            self._pools.append((k_pool, torch.zeros_like(k_pool)))
+            k_pool, v_pool = (
+                self._kernels.zeros(shape, dtype=self.dtype, device=device) for _ in range(2)
+            )
+            self._pools.append((k_pool, v_pool))
 
     @torch.inference_mode()
     def forward(self, inputs: ForwardInputs) -> Tensor:
-        """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""
+        """See `Model.forward`."""
         plan = self._kernels.plan(
             inputs.q_indptr, inputs.kv_lens, inputs.page_table, inputs.slots, inputs.segments
         )
-        return self.compute(inputs, plan)
+        tensors = inputs.input_ids, inputs.positions, inputs.write_pages, inputs.logit_rows
+        return self._run(self._compute, tensors, plan)
+
+    def _compute(self, tensors: tuple[Tensor, ...], plan: Any) -> Tensor:
+        return self.compute(Tokens(*tensors), plan)
 
     @torch.inference_mode()
     def compute(self, tokens: Tokens, plan: Any) -> Tensor:
         """`forward` of tokens whose attention is planned already."""
         kernels, eps = self._kernels, self.config.norm_eps
-        residual = self._embedding[tokens.input_ids]  # [T, hidden]
+        residual = kernels.gather(self._embedding, tokens.input_ids)  # [T, hidden]
         x = kernels.rms_norm(residual, self._layers[0].input_norm, eps)
         for layer, pools, norm in zip(self._layers, self._pools, self._norms, strict=True):
             x = layer.output(self._attend(x, layer, pools, tokens, plan))
             x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, eps)
-            x = layer.down(kernels.silu_mul(layer.gate_up(x)))
+            x = layer.down(layer.gated(x))
             x, residual = kernels.add_rms_norm(x, residual, norm, eps)
-        return self._head(x[tokens.logit_rows]).float()
+        return self._head(kernels.gather(x, tokens.logit_rows)).float()
 
     def _attend(
         self,

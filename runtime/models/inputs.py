@@ -50,7 +50,10 @@ class Model(Protocol):
         """Make the pool of `pages` pages, page 0 included; what it held before is lost."""
 
     def forward(self, inputs: ForwardInputs) -> Tensor:
-        """Write the tokens' K and V to their pages; float32 logits [M, vocab_size]."""
+        """Write the tokens' K and V to their pages; float32 logits [M, vocab_size].
+
+        The next forward may overwrite them.
+        """
 
 
 class PlannedModel(Model, Protocol):

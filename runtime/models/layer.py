@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from branchline.kernels import KernelSet, Linear
@@ -25,7 +27,7 @@ class Layer:
     k_norm: Tensor | None  # [D]
     output: Linear  # [T, H * D] -> [T, hidden]
     mlp_norm: Tensor  # [hidden]
-    gate_up: Linear  # [T, hidden] -> [T, 2 * intermediate]
+    gated: Linear  # silu of the gate times up: [T, hidden] -> [T, intermediate]
     down: Linear  # [T, intermediate] -> [T, hidden]
 
 
@@ -43,7 +45,7 @@ def take_layer(number: int, config: DecoderConfig, weights: Weights, kernels: Ke
         k_norm=taker.vector("self_attn.k_norm.weight", head_dim) if config.qk_norm else None,
         output=taker.linear({"self_attn.o_proj": hidden}, q_size, bias=config.output_bias),
         mlp_norm=taker.vector("post_attention_layernorm.weight", hidden),
-        gate_up=taker.linear(gate_up, hidden, bias=config.mlp_bias),
+        gated=taker.linear(gate_up, hidden, bias=config.mlp_bias, make=kernels.gated_linear),
         down=taker.linear({"mlp.down_proj": hidden}, inner, bias=config.mlp_bias),
     )
 
@@ -59,14 +61,22 @@ class _Taker:
     def vector(self, name: str, size: int) -> Tensor:
         return self.weights.take(f"{self.prefix}.{name}", (size,)).to(self.kernels.device)
 
-    def linear(self, parts: dict[str, int], inputs: int, *, bias: bool) -> Linear:
+    def linear(
+        self,
+        parts: dict[str, int],
+        inputs: int,
+        *,
+        bias: bool,
+        make: Callable[[Tensor, Tensor | None], Linear] | None = None,
+    ) -> Linear:
         """One linear of several, below one another; `parts` has the outputs of each."""
+        make = make or self.kernels.linear
         matrices = [
             self.weights.take(f"{self.prefix}.{name}.weight", (size, inputs))
             for name, size in parts.items()
         ]
         weight = torch.cat(matrices).to(self.kernels.device)
         if not bias:
-            return self.kernels.linear(weight, None)
+            return make(weight, None)
         biases = [self.vector(f"{name}.bias", size) for name, size in parts.items()]
-        return self.kernels.linear(weight, torch.cat(biases))
+        return make(weight, torch.cat(biases))

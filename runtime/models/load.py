@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from branchline.errors import ModelError
-from branchline.kernels import cpu_int8_kernels, cpu_kernels, int8_is_exact
+from branchline.kernels import fastest_cpu_kernels, fastest_int8_kernels, int8_is_exact
 from branchline.protocol import ModelCard
 from branchline.runtime.models.calibration import CALIBRATION_TEXT
 from branchline.runtime.models.catalog import CATALOG
@@ -75,7 +75,8 @@ def load(
             f"{config.vocab_size}"
         )
     if quantization is None:
-        model = Decoder(config, opened.weights, kernels or cpu_kernels(), dtype)
+        kernels = kernels or fastest_cpu_kernels(config.head_dim, dtype)
+        model = Decoder(config, opened.weights, kernels, dtype)
     else:
         assert (quantization, kernels, dtype) == ("int8", None, torch.float32)
         model = _int8_decoder(opened)
@@ -97,8 +98,11 @@ def _int8_decoder(opened: _Source) -> Decoder:
             "VNNI); leave the setting out"
         )
     ids = opened.tokenizer.encode((("program", CALIBRATION_TEXT),))
-    weights = smooth(opened.config, opened.weights, ids)
-    return Decoder(opened.config, weights, cpu_int8_kernels(), torch.float32)
+    config = opened.config
+    weights = smooth(config, opened.weights, ids)
+    inputs = config.hidden_size, config.intermediate_size, config.heads * config.head_dim
+    kernels = fastest_int8_kernels(config.head_dim, inputs)
+    return Decoder(config, weights, kernels, torch.float32)
 
 
 def _open_directory(path: Path, dtype: torch.dtype) -> _Source:

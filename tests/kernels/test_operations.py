@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from branchline.kernels import KernelSet, cpu_kernels, reference_kernels
+from branchline.kernels import KernelSet
 
-SETS = [reference_kernels(), cpu_kernels()]
+from .sets import SETS
 
 
 @pytest.fixture(params=SETS, ids=lambda kernels: kernels.name)
@@ -63,6 +63,25 @@ def test_silu_mul(kernels: KernelSet) -> None:
     gate_up = random(4, 2 * 31) * 4
     gate, up = np.split(gate_up.double().numpy(), 2, axis=-1)
     assert_equal(kernels.silu_mul(gate_up), gate / (1 + np.exp(-gate)) * up)
+
+
+def test_gather(kernels: KernelSet) -> None:
+    x, rows = random(9, 33), torch.tensor([8, 0, 0, 3])
+    torch.testing.assert_close(kernels.gather(x, rows), x[rows], rtol=0, atol=0)
+    assert kernels.gather(x, rows[:0]).shape == (0, 33)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 49, 130])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_gated_linear(kernels: KernelSet, rows: int, with_bias: bool) -> None:
+    weight, x = random(2 * 75, 29, seed=1), random(rows, 29, seed=2)
+    bias = random(2 * 75, seed=3) if with_bias else None
+    both = x.double().numpy() @ weight.double().numpy().T
+    if bias is not None:
+        both += bias.double().numpy()
+    gate, up = np.split(both, 2, axis=-1)
+    wanted = gate / (1 + np.exp(-gate)) * up
+    assert_equal(kernels.gated_linear(weight, bias)(x), wanted, 1e-4)
 
 
 def test_rope_rotates_pairs_and_writes_to_pages(kernels: KernelSet) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from branchline.kernels import Segment, cpu_kernels
+from branchline.kernels import KernelSet, Segment
 
+from .sets import SETS
 from .test_attention import SCALE, Batch, attention
 
-KERNELS = cpu_kernels()
+pytestmark = pytest.mark.parametrize("kernels", SETS[1:], ids=lambda kernels: kernels.name)
 
 
 @st.composite
@@ -65,30 +67,29 @@ def make_batch(rows: list[tuple[int, int]], segments: list[Segment], seed: int) 
     return Batch(q, k_pool, v_pool, q_indptr, kv_lens, page_rows)
 
 
-@given(forests())
+@given(forest=forests())
 @settings(max_examples=25, deadline=None)
-def test_segments_change_nothing(forest) -> None:
+def test_segments_change_nothing(kernels: KernelSet, forest) -> None:
     rows, segments, seed = forest
     batch = make_batch(rows, segments, seed)
-    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
-    assert len(plan.shared) == len(segments)
+    plan = kernels.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
     for _ in range(2):
-        found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
+        found = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
         np.testing.assert_allclose(found.numpy(), attention(batch), atol=3e-6)
 
 
-def test_a_long_extend_over_a_segment() -> None:
+def test_a_long_extend_over_a_segment(kernels: KernelSet) -> None:
     rows = [(1, 330), (140, 440), (1, 310)]
     batch = make_batch(rows, [Segment(0, 300, (0, 1, 2))], 2)
-    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), [Segment(0, 300, (0, 1, 2))])
-    found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
+    plan = kernels.plan(batch.q_indptr, batch.kv_lens, *batch.table(), [Segment(0, 300, (0, 1, 2))])
+    found = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     np.testing.assert_allclose(found.numpy(), attention(batch), atol=3e-6)
 
 
-def test_members_that_are_not_neighbours() -> None:
+def test_members_that_are_not_neighbours(kernels: KernelSet) -> None:
     rows = [(1, 60), (1, 30), (3, 60), (1, 61)]
     segments = [Segment(0, 40, (0, 2, 3)), Segment(40, 50, (0, 3))]
     batch = make_batch(rows, segments, 1)
-    plan = KERNELS.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
-    found = KERNELS.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
+    plan = kernels.plan(batch.q_indptr, batch.kv_lens, *batch.table(), segments)
+    found = kernels.attention(batch.q, batch.k_pool, batch.v_pool, plan, SCALE)
     np.testing.assert_allclose(found.numpy(), attention(batch), atol=3e-6)

@@ -1,0 +1,386 @@
+"""Attention over tiles, compiled: each K and V is read from its page straight into the cache.
+
+For each block of positions the scores of all of a tile's queries are one product and their share of
+the result another, with the softmax running in between (FlashAttention-2; the merge by log-sum-exp
+of queries that are in several tiles is Flash-Decoding's).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numba import njit
+
+from branchline.kernels.jit.arena import empty
+from branchline.kernels.jit.product import multiply_floats, transpose
+from branchline.kernels.jit.team import Kernel, bits, scratch
+from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS, lay_out
+from branchline.kernels.jit.vector import (
+    FAST,
+    LANES,
+    claim,
+    copy_vector,
+    exp,
+    float_of_bits,
+    floats,
+    ints,
+    prefetch,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from branchline.kernels.kernel_set import Segment
+
+_NOTHING = np.float32(-1e30)  # less than any score: what is masked, and where a maximum begins
+_LOWEST = np.float32(-1e29)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_SCORE_VECTORS = TILE_POSITIONS // LANES
+_SCORE_BYTES = 4 * TILE_POSITIONS
+
+
+class TilePlan:
+    """One batch's tiles; see `KernelSet.plan`. Kernels find all of it through `header`."""
+
+    def __init__(
+        self,
+        q_indptr: Sequence[int],
+        kv_lens: Sequence[int],
+        page_table: Tensor,
+        slots: Sequence[int],
+        segments: Sequence[Segment],
+    ) -> None:
+        self._batch = q_indptr, kv_lens, slots, segments
+        assert page_table.stride(1) == 1
+        self._page_table = page_table
+        self.heads: tuple[int, int, int] | None = None  # group, K and V heads, head size
+        self.header = np.zeros(13, dtype=np.int64)
+
+    def lay_out(self, heads: tuple[int, int, int]) -> None:
+        """Find the tiles, for a model whose layers all have these heads."""
+        if self.heads is not None:
+            return
+        self.heads = heads
+        group, kv_heads, head_dim = heads
+        tiles = lay_out(*self._batch, group=group, kv_heads=kv_heads)
+        part_out = torch.empty(tiles.parts, group * kv_heads, head_dim)
+        part_lse = torch.empty(tiles.parts, group * kv_heads)
+        memory, each = scratch(_scratch_size(max(TILE_ROWS, group), head_dim))
+        self._kept = tiles, part_out, part_lse
+        self.header[:] = (
+            tiles.runs.ctypes.data,
+            len(tiles.runs),
+            tiles.members.ctypes.data,
+            tiles.positions.ctypes.data,
+            tiles.merges.ctypes.data,
+            len(tiles.merges),
+            part_out.data_ptr(),
+            part_lse.data_ptr(),
+            self._page_table.data_ptr(),
+            self._page_table.stride(0),
+            self._page_table.element_size(),
+            memory,
+            each,
+        )
+
+    def take(self, other: TilePlan) -> None:
+        """Stand for another batch, of as many tokens, from now on."""
+        assert self.heads is not None
+        other.lay_out(self.heads)
+        self._kept_for = other
+        self.header[:] = other.header
+
+
+def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scale: float) -> Tensor:
+    """softmax(q kᵀ · sm_scale) v of each row over its own pages; causal; grouped heads."""
+    _, heads, head_dim = q.shape
+    kv_heads = k_pool.shape[1]
+    assert head_dim % LANES == 0, "heads are of whole vectors"
+    plan.lay_out((heads // kv_heads, kv_heads, head_dim))
+    assert q.is_contiguous()
+    out = empty(*q.shape)
+    header, to = plan.header.ctypes.data, out.data_ptr()
+    _attend(
+        header,
+        kv_heads,
+        heads // kv_heads,
+        head_dim,
+        q.data_ptr(),
+        to,
+        k_pool.data_ptr(),
+        v_pool.data_ptr(),
+        bits(sm_scale),
+        work=1 << 30,
+    )
+    _merge(header, heads, head_dim, to, work=1 << 30)
+    return out
+
+
+def _scratch_size(rows: int, head_dim: int) -> int:
+    """The float32 of one thread: q, out, Kᵀ, V, scores, maxima, sums, a block's places."""
+    blocks = 2 * rows * head_dim + 2 * TILE_POSITIONS * head_dim + rows * TILE_POSITIONS
+    return blocks + 2 * rows + 4 * TILE_POSITIONS
+
+
+@Kernel
+def _attend(address):
+    """Each piece of work is one tile for one K and V head."""
+    a = words(address, 11)
+    plan = words(a[2], 13)
+    kv_heads, group, head_dim, q, out = a[3], a[4], a[5], a[6], a[7]
+    k_pool, v_pool, scale = a[8], a[9], float_of_bits(np.int32(a[10]))
+    count_runs, positions_at = plan[1], plan[3]
+    table, stride, number = plan[8], plan[9], plan[10]
+    runs = words(plan[0], 5 * count_runs)
+    rows = max(TILE_ROWS, group)
+    at = plan[11] + claim(address + 8) * plan[12]
+    q_at = at
+    out_at = q_at + 4 * rows * head_dim
+    k_at = out_at + 4 * rows * head_dim
+    v_at = k_at + 4 * TILE_POSITIONS * head_dim
+    scores_at = v_at + 4 * TILE_POSITIONS * head_dim
+    highest_at = scores_at + 4 * rows * TILE_POSITIONS
+    total_at = highest_at + 4 * rows
+    offsets_at = total_at + 4 * rows
+    rows_at = offsets_at + 8 * TILE_POSITIONS
+    while True:
+        piece = claim(address)
+        if piece >= count_runs * kv_heads:
+            break
+        run, head = piece // kv_heads, piece % kv_heads
+        count, slot, start, end = (
+            runs[5 * run + 1],
+            runs[5 * run + 2],
+            runs[5 * run + 3],
+            runs[5 * run + 4],
+        )
+        members_at = plan[2] + 16 * runs[5 * run]
+        _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale)
+        seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
+        _start(out_at, highest_at, total_at, count * group, head_dim)
+        _find(
+            table, stride, number, slot, start, min(TILE_POSITIONS, end - start), offsets_at,
+            kv_heads, head_dim, head,
+        )  # fmt: skip
+        _announce(k_pool, v_pool, offsets_at, head_dim)
+        for block in range(start, end, TILE_POSITIONS):
+            here = min(TILE_POSITIONS, end - block)
+            _load_keys(k_pool, k_at, offsets_at, rows_at, head_dim)
+            _load_values(v_pool, v_at, offsets_at, head_dim)
+            following = min(TILE_POSITIONS, end - block - TILE_POSITIONS)
+            if following > 0:
+                _find(
+                    table, stride, number, slot, block + TILE_POSITIONS, following, offsets_at,
+                    kv_heads, head_dim, head,
+                )  # fmt: skip
+                _announce(k_pool, v_pool, offsets_at, head_dim)
+            _score(q_at, k_at, scores_at, count * group, head_dim)
+            if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
+                _mask(scores_at, members_at, positions_at, count, group, block, here)
+            _soften(scores_at, out_at, highest_at, total_at, count * group, head_dim)
+            multiply_floats(
+                scores_at, _SCORE_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
+                count * group, head_dim // LANES, TILE_POSITIONS,
+            )  # fmt: skip
+        _store(
+            out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
+            out, plan[6], plan[7],
+        )  # fmt: skip
+
+
+@njit(fastmath=FAST)
+def _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale):
+    """The scaled queries of a tile's members, [count · group, head_dim]."""
+    members = words(members_at, 2 * count)
+    to = floats(q_at, count * group * head_dim)
+    size = group * head_dim
+    for member in range(count):
+        token = members[2 * member]
+        source = floats(q + 4 * size * (token * kv_heads + head), size)
+        for i in range(size):
+            to[member * size + i] = source[i] * scale
+
+
+@njit(fastmath=FAST)
+def _start(out_at, highest_at, total_at, rows, head_dim):
+    out = floats(out_at, rows * head_dim)
+    for i in range(rows * head_dim):
+        out[i] = _ZERO
+    highest, total = floats(highest_at, rows), floats(total_at, rows)
+    for row in range(rows):
+        highest[row] = _NOTHING
+        total[row] = _ZERO
+
+
+@njit
+def _find(table_at, stride, size, slot, block, here, to_at, kv_heads, head_dim, head):
+    """Where K and V of a block's positions lie in their pools, in bytes, [TILE_POSITIONS].
+
+    Beyond the end stands the first position again: it is masked, and what it holds is a number.
+    """
+    to = words(to_at, TILE_POSITIONS)
+    at = table_at + size * (slot * stride + block)
+    if size == 4:
+        short = ints(at, here)
+        for i in range(here):
+            to[i] = 4 * head_dim * (short[i] * np.int64(kv_heads) + head)
+    else:
+        long = words(at, here)
+        for i in range(here):
+            to[i] = 4 * head_dim * (long[i] * kv_heads + head)
+    for i in range(here, TILE_POSITIONS):
+        to[i] = to[0]
+
+
+@njit
+def _announce(k_pool, v_pool, offsets_at, head_dim):
+    """Have the next block's K and V fetched while this one is computed."""
+    offsets = words(offsets_at, TILE_POSITIONS)
+    for i in range(TILE_POSITIONS):
+        for byte in range(0, 4 * head_dim, 64):
+            prefetch(k_pool + offsets[i] + byte)
+            prefetch(v_pool + offsets[i] + byte)
+
+
+@njit
+def _load_keys(pool, k_at, offsets_at, rows_at, head_dim):
+    """Kᵀ of a block, [head_dim, TILE_POSITIONS]."""
+    offsets, rows = words(offsets_at, TILE_POSITIONS), words(rows_at, TILE_POSITIONS)
+    for i in range(TILE_POSITIONS):
+        rows[i] = pool + offsets[i]
+    for i in range(0, TILE_POSITIONS, LANES):
+        for d in range(0, head_dim, LANES):
+            to = k_at + 4 * (d * TILE_POSITIONS + i)
+            transpose(rows_at + 8 * i, 4 * d, to, _SCORE_BYTES)
+
+
+@njit
+def _load_values(pool, v_at, offsets_at, head_dim):
+    """V of a block, [TILE_POSITIONS, head_dim]."""
+    offsets = words(offsets_at, TILE_POSITIONS)
+    for i in range(TILE_POSITIONS):
+        for byte in range(0, 4 * head_dim, 4 * LANES):
+            copy_vector(pool + offsets[i] + byte, v_at + 4 * head_dim * i + byte)
+
+
+@njit(fastmath=FAST)
+def _score(q_at, k_at, scores_at, rows, head_dim):
+    scores = floats(scores_at, rows * TILE_POSITIONS)
+    for i in range(rows * TILE_POSITIONS):
+        scores[i] = _ZERO
+    multiply_floats(
+        q_at, 4 * head_dim, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, rows, _SCORE_VECTORS,
+        head_dim,
+    )  # fmt: skip
+
+
+@njit(fastmath=FAST)
+def _mask(scores_at, members_at, positions_at, count, group, block, here):
+    """What a query does not see scores less than anything."""
+    members = words(members_at, 2 * count)
+    for member in range(count):
+        position = words(positions_at + 8 * members[2 * member], 1)[0]
+        seen = max(0, min(here, position - block + 1))
+        if seen < TILE_POSITIONS:
+            for row in range(member * group, (member + 1) * group):
+                scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
+                for i in range(seen, TILE_POSITIONS):
+                    scores[i] = _NOTHING
+
+
+@njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
+def _soften(scores_at, out_at, highest_at, total_at, rows, head_dim):
+    """Scores become weights under the highest score so far; what came before is scaled to it."""
+    highest, total = floats(highest_at, rows), floats(total_at, rows)
+    for row in range(rows):
+        scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
+        most = scores[0]
+        for i in range(TILE_POSITIONS):
+            most = max(most, scores[i])
+        if most > highest[row]:
+            kept = exp(highest[row] - most)
+            highest[row] = most
+            total[row] *= kept
+            out = floats(out_at + 4 * head_dim * row, head_dim)
+            for i in range(head_dim):
+                out[i] *= kept
+    for row in range(rows):
+        scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
+        # Where nothing was seen yet the highest is that of masked scores: they count for nothing.
+        most = max(highest[row], _LOWEST)
+        added = _ZERO
+        for i in range(TILE_POSITIONS):
+            scores[i] = exp(scores[i] - most)
+            added += scores[i]
+        total[row] += added
+
+
+@njit(fastmath=FAST)
+def _store(
+    out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
+    out, part_out, part_lse,
+):  # fmt: skip
+    """Results to their place: the tokens' own, or that of a part, with its log-sum-exp."""
+    members = words(members_at, 2 * count)
+    highest, total = floats(highest_at, count * group), floats(total_at, count * group)
+    heads = kv_heads * group
+    for member in range(count):
+        token, part = members[2 * member], members[2 * member + 1]
+        for i in range(group):
+            row, column = member * group + i, head * group + i
+            source = floats(out_at + 4 * head_dim * row, head_dim)
+            share = _ONE / total[row] if total[row] > _ZERO else _ZERO
+            base, place = (out, token) if part < 0 else (part_out, part)
+            to = floats(base + 4 * head_dim * (place * heads + column), head_dim)
+            for d in range(head_dim):
+                to[d] = source[d] * share
+            if part >= 0:
+                lse = floats(part_lse + 4 * (part * heads + column), 1)
+                lse[0] = (
+                    np.float32(highest[row] + math.log(total[row]))
+                    if total[row] > _ZERO
+                    else _NOTHING
+                )
+
+
+@Kernel
+def _merge(address):
+    """Each piece of work is one token whose result is in several parts."""
+    a = words(address, 6)
+    plan = words(a[2], 13)
+    heads, head_dim = a[3], a[4]
+    merges = words(plan[4], 3 * plan[5])
+    while True:
+        piece = claim(address)
+        if piece >= plan[5]:
+            break
+        token, first, count = merges[3 * piece], merges[3 * piece + 1], merges[3 * piece + 2]
+        for head in range(heads):
+            _merge_parts(plan[6], plan[7], a[5], token, first, count, head, heads, head_dim)
+
+
+@njit(fastmath=FAST)
+def _merge_parts(part_out, part_lse, out, token, first, count, head, heads, head_dim):
+    lse = floats(part_lse, (first + count) * heads)
+    most = _NOTHING
+    for part in range(first, first + count):
+        most = max(most, lse[part * heads + head])
+    to = floats(out + 4 * head_dim * (token * heads + head), head_dim)
+    for d in range(head_dim):
+        to[d] = _ZERO
+    total = _ZERO
+    for part in range(first, first + count):
+        weight = exp(lse[part * heads + head] - most)
+        total += weight
+        source = floats(part_out + 4 * head_dim * (part * heads + head), head_dim)
+        for d in range(head_dim):
+            to[d] += weight * source[d]
+    share = _ONE / total
+    for d in range(head_dim):
+        to[d] *= share

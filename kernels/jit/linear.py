@@ -1,0 +1,297 @@
+"""Linears, compiled, in float32 and in int8: what a weight's panels make of a block of tokens.
+
+A weight is cut into panels, as many of its rows as a product has columns, each laid out in the
+order in which it is read. A gated linear has the panels of gate and up in turn and gives
+silu(gate) · up, so that what is twice as wide is never written.
+
+For int8, tokens are rounded as `branchline.kernels.cpu_int8` says, while they are in the cache.
+Their bytes have 128 added, as the processor wants one side unsigned; sums begin with what that adds
+too much, so they are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numba import njit
+
+from branchline.kernels.cpu_int8 import quantize_rows
+from branchline.kernels.jit.arena import empty
+from branchline.kernels.jit.memory import keep
+from branchline.kernels.jit.product import (
+    BLOCK_ROWS,
+    BLOCK_VECTORS,
+    multiply_bytes,
+    multiply_floats,
+)
+from branchline.kernels.jit.team import Kernel, scratch
+from branchline.kernels.jit.vector import (
+    FAST,
+    LANES,
+    claim,
+    exp,
+    floats,
+    ints,
+    nearest,
+    octets,
+    prefetch,
+    words,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from branchline.kernels.kernel_set import Linear
+
+_PANEL = BLOCK_VECTORS * LANES  # columns of the result that are computed together
+_PANEL_BYTES = 4 * _PANEL
+# Tokens whose block, with a panel, fits a core's cache.
+_FLOAT_ROWS, _BYTE_ROWS = 48, 96
+_INNER = 512  # of a product in float32: a panel's part fits the cache next to a block's
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_LEVELS, _LEAST_SCALE = np.float32(127.0), np.float32(1e-30)
+_MIDDLE = 128
+
+
+def linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linear:
+    """X -> x Wᵀ + b in float32; gated: silu of its first half times its second half."""
+    panels = _panels(weight, gated=gated).transpose(1, 2)  # [panels, in, panel]
+    panels = keep(panels)
+    bias = None if bias is None else _panels(bias.unsqueeze(1), gated=gated).flatten()
+    outputs, inputs = weight.shape[0] >> gated, weight.shape[1]
+    constants = (inputs, outputs, int(gated), _address(bias), panels.data_ptr())
+    size = 2 * _FLOAT_ROWS * _PANEL
+    return _Linear(_multiply_floats, _FLOAT_ROWS, size, outputs, gated, constants, (panels, bias))
+
+
+def int8_linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linear:
+    """The same in int8, up to rounding; the weight itself is not kept. Its columns: 4 · n."""
+    outputs, inputs = weight.shape[0] >> gated, weight.shape[1]
+    panels = _panels(weight, gated=gated)
+    rows, row_scales = quantize_rows(panels.flatten(0, 1))
+    sums = rows.sum(dim=1, dtype=torch.int32)
+    shift = sums * row_scales
+    in_fours = keep(rows.view(len(panels), _PANEL, inputs // 4, 4).transpose(1, 2))
+    bias = None if bias is None else _panels(bias.unsqueeze(1), gated=gated).flatten()
+    kept = (in_fours, row_scales, shift, sums * -_MIDDLE)
+    constants = (inputs, outputs, int(gated), _address(bias), *(t.data_ptr() for t in kept))
+    size = _BYTE_ROWS * (inputs // 4 + 2) + 2 * _BYTE_ROWS * _PANEL
+    return _Linear(_multiply_bytes, _BYTE_ROWS, size, outputs, gated, constants, (*kept, bias))
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _panels(weight: Tensor, *, gated: bool) -> Tensor:
+    """[out, in] -> [panels, _PANEL, in], padded with 0; gated: those of both halves in turn."""
+    halves = weight.chunk(2) if gated else (weight,)
+    count = -(-len(halves[0]) // _PANEL)
+    padded = weight.new_zeros(count, len(halves), _PANEL, weight.shape[1])
+    for index, half in enumerate(halves):
+        whole = weight.new_zeros(count * _PANEL, weight.shape[1])
+        whole[: len(half)] = half
+        padded[:, index] = whole.view(count, _PANEL, -1)
+    return padded.flatten(0, 1)
+
+
+@dataclass(eq=False)
+class _Linear:
+    """A weight in panels, and the kernel that multiplies with it."""
+
+    kernel: Kernel
+    most_rows: int  # tokens in a block
+    scratch_size: int  # float32 of a thread
+    outputs: int
+    gated: bool
+    constants: tuple[int, ...]  # of the kernel's arguments
+    kept: tuple[Tensor | None, ...]  # whose addresses are among them
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """X float32 [T, in], contiguous.
+
+        Few tokens are one block, and the threads share out its panels; of more tokens every thread
+        has as many blocks as the others, and takes all panels for each.
+        """
+        assert x.is_contiguous()
+        tokens = len(x)
+        y = empty(tokens, self.outputs)
+        threads = torch.get_num_threads()
+        few = tokens <= self.most_rows
+        blocks = 1 if few else threads * -(-tokens // (self.most_rows * threads))
+        self.kernel(
+            x.data_ptr(),
+            tokens,
+            y.data_ptr(),
+            blocks,
+            threads,
+            *scratch(self.scratch_size),
+            *self.constants,
+            work=1 << 30,
+        )
+        return y
+
+
+@Kernel
+def _multiply_floats(address):
+    """A piece of work is one panel for all tokens, or all panels for one of several blocks."""
+    a = words(address, 14)
+    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[9], a[10], a[11]
+    bias_at, panels_at = a[12], a[13]
+    sums_at = a[7] + claim(address + 8) * a[8]
+    up_at = sums_at + _FLOAT_ROWS * _PANEL_BYTES
+    panels = (outputs + _PANEL - 1) // _PANEL
+    size = (tokens + blocks - 1) // blocks
+    while True:
+        piece = claim(address)
+        if piece >= (panels if blocks == 1 else blocks):
+            break
+        first = 0 if blocks == 1 else piece * size
+        rows = min(size, tokens - first)
+        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
+            for part in range(1 + gated):
+                mine = (1 + gated) * panel + part
+                to = up_at if part else sums_at
+                _begin_floats(to, bias_at, mine, rows)
+                weight_at = panels_at + mine * inputs * _PANEL_BYTES
+                for inner in range(0, inputs, _INNER):
+                    multiply_floats(
+                        x_at + 4 * (first * inputs + inner), 4 * inputs,
+                        weight_at + inner * _PANEL_BYTES, _PANEL_BYTES, to, _PANEL_BYTES, rows,
+                        BLOCK_VECTORS, min(_INNER, inputs - inner),
+                    )  # fmt: skip
+            _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated)
+
+
+@Kernel
+def _multiply_bytes(address):
+    """As `_multiply_floats`; a block's tokens are rounded before its first panel."""
+    a = words(address, 17)
+    x_at, tokens, y_at, blocks, threads, inputs = a[2], a[3], a[4], a[5], a[6], a[9]
+    outputs, gated, bias_at, panels_at = a[10], a[11], a[12], a[13]
+    row_scales_at, shift_at, start_at = a[14], a[15], a[16]
+    bytes_at = a[7] + claim(address + 8) * a[8]
+    scales_at = bytes_at + _BYTE_ROWS * inputs
+    middles_at = scales_at + 4 * _BYTE_ROWS
+    sums_at = middles_at + 4 * _BYTE_ROWS
+    up_at = sums_at + _BYTE_ROWS * _PANEL_BYTES
+    panels = (outputs + _PANEL - 1) // _PANEL
+    size = (tokens + blocks - 1) // blocks
+    # The panel after this one, if threads take turns: for few tokens it is fetched meanwhile.
+    after = (threads - 1) * (1 + gated) + 1 if blocks == 1 else 1
+    rounded = -1
+    while True:
+        piece = claim(address)
+        if piece >= (panels if blocks == 1 else blocks):
+            break
+        first = 0 if blocks == 1 else piece * size
+        rows = min(size, tokens - first)
+        if rounded != first:
+            rounded = first
+            for row in range(rows):
+                _round(
+                    x_at + 4 * (first + row) * inputs, bytes_at + row * inputs,
+                    scales_at + 4 * row, middles_at + 4 * row, inputs,
+                )  # fmt: skip
+        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
+            for part in range(1 + gated):
+                mine = (1 + gated) * panel + part
+                to = up_at if part else sums_at
+                _begin_bytes(to, start_at + mine * _PANEL_BYTES, rows)
+                weight_at = panels_at + mine * _PANEL * inputs
+                ahead = weight_at + (1 if gated and part == 0 else after) * _PANEL * inputs
+                for row in range(0, rows, BLOCK_ROWS):
+                    if rows > BLOCK_ROWS:
+                        _announce(ahead, _PANEL * inputs, row // BLOCK_ROWS, rows // BLOCK_ROWS)
+                    multiply_bytes(
+                        bytes_at + row * inputs, inputs, weight_at, _PANEL_BYTES,
+                        to + row * _PANEL_BYTES, _PANEL_BYTES, min(BLOCK_ROWS, rows - row),
+                        BLOCK_VECTORS, inputs // 4,
+                    )  # fmt: skip
+                _scale(to, scales_at, middles_at, row_scales_at, shift_at, bias_at, mine, rows)
+            _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated)
+
+
+@njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
+def _round(x_at, bytes_at, scale_at, middle_at, size):
+    """A token's bytes, the step from one to the next, and what 128 stands for."""
+    x, to = floats(x_at, size), octets(bytes_at, size)
+    least = most = x[0]
+    for i in range(size):
+        least = min(least, x[i])
+        most = max(most, x[i])
+    middle = np.float32(0.5) * (least + most)
+    scale = max((most - middle) / _LEVELS, _LEAST_SCALE)
+    share = _ONE / scale
+    for i in range(size):
+        to[i] = np.uint8(np.int32(nearest((x[i] - middle) * share)) + np.int32(_MIDDLE))
+    floats(scale_at, 1)[0] = scale
+    floats(middle_at, 1)[0] = middle
+
+
+@njit
+def _announce(at, size, part, parts):
+    """Have one of a few parts of some bytes fetched."""
+    step = (size // 64 + parts - 1) // parts * 64
+    for byte in range(part * step, min(size, (part + 1) * step), 64):
+        prefetch(at + byte)
+
+
+@njit
+def _begin_bytes(sums_at, start_at, rows):
+    start = ints(start_at, _PANEL)
+    for row in range(rows):
+        sums = ints(sums_at + _PANEL_BYTES * row, _PANEL)
+        for i in range(_PANEL):
+            sums[i] = start[i]
+
+
+@njit
+def _begin_floats(sums_at, bias_at, panel, rows):
+    if bias_at != 0:
+        bias = floats(bias_at + 4 * panel * _PANEL, _PANEL)
+        for row in range(rows):
+            sums = floats(sums_at + _PANEL_BYTES * row, _PANEL)
+            for i in range(_PANEL):
+                sums[i] = bias[i]
+    else:
+        sums = floats(sums_at, rows * _PANEL)
+        for i in range(rows * _PANEL):
+            sums[i] = _ZERO
+
+
+@njit(fastmath=FAST)
+def _scale(sums_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, panel, rows):
+    """Whole sums become what they stand for, in place."""
+    skip = 4 * panel * _PANEL
+    scales, middles = floats(scales_at, rows), floats(middles_at, rows)
+    row_scales, shift = floats(row_scales_at + skip, _PANEL), floats(shift_at + skip, _PANEL)
+    for row in range(rows):
+        at = sums_at + _PANEL_BYTES * row
+        sums, to = ints(at, _PANEL), floats(at, _PANEL)
+        scale, middle = scales[row], middles[row]
+        for i in range(_PANEL):
+            to[i] = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i]
+        if bias_at != 0:
+            bias = floats(bias_at + skip, _PANEL)
+            for i in range(_PANEL):
+                to[i] += bias[i]
+
+
+@njit(fastmath=FAST)
+def _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated):
+    """A panel's results to their place in y."""
+    columns = min(_PANEL, outputs - panel * _PANEL)
+    for row in range(rows):
+        sums = floats(sums_at + _PANEL_BYTES * row, _PANEL)
+        to = floats(y_at + 4 * ((first + row) * outputs + panel * _PANEL), columns)
+        if gated:
+            up = floats(up_at + _PANEL_BYTES * row, _PANEL)
+            for i in range(columns):
+                to[i] = sums[i] / (_ONE + exp(-sums[i])) * up[i]
+        else:
+            for i in range(columns):
+                to[i] = sums[i]

@@ -1,0 +1,142 @@
+"""What a batch's attention consists of: tiles, a few queries over a run of positions each.
+
+::
+
+    token   0  1  2        two rows decode over a shared prefix, a third extends by one token
+    tiles   [0  1]         over the segment [0, 1000): K and V are read once for both
+            [0]            over its own [1000, 1010)
+               [1]         over its own [1000, 1100)
+                  [2]      over all of [0, 64)
+
+A query that is in one tile has its result there; the others' parts are merged afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from branchline.kernels.kernel_set import Segment
+
+# Query heads that a tile has at most, over one K and V head: a score for each fits the cache.
+TILE_ROWS = 96
+# Positions whose K and V are in the cache at once.
+TILE_POSITIONS = 64
+# So many pieces of work for the whole batch, if need be by cutting long runs: threads end together.
+_PIECES = 24
+_LEAST_CUT = 2 * TILE_POSITIONS
+# What reading a position costs, in query heads that are multiplied with it.
+_READ = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of a batch of T tokens, as the kernels take them. All arrays are int64."""
+
+    runs: np.ndarray  # [tiles, 5]: first member, members, slot, start, end of the run of positions
+    members: np.ndarray  # [members, 2]: token, and the place of its part, −1 if it has only one
+    positions: np.ndarray  # [T]
+    merges: np.ndarray  # [n, 3]: token, its first part, its parts; for those with several
+    parts: int
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Tiles as they are found."""
+
+    runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], slot: int, start: int, end: int) -> None:
+        self.runs.append((len(self.tokens), len(tokens), slot, start, end))
+        self.tokens += tokens
+
+
+def lay_out(
+    q_indptr: Sequence[int],
+    kv_lens: Sequence[int],
+    slots: Sequence[int],
+    segments: Sequence[Segment],
+    *,
+    group: int,
+    kv_heads: int,
+) -> Tiles:
+    """The tiles for a batch; see `KernelSet.plan`. `group` query heads share a K and V head."""
+    most = max(1, TILE_ROWS // group)
+    runs = list(_runs(q_indptr, kv_lens, slots, segments, most))
+    costs = [(end - start) * (_READ + len(tokens) * group) for tokens, _, start, end in runs]
+    fair = sum(costs) * kv_heads / _PIECES
+    layout = _Layout()
+    for (tokens, slot, start, end), cost in zip(runs, costs, strict=True):
+        pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
+        for first, last in _cuts(start, end, max(1, int(pieces))):
+            layout.add(tokens, slot, first, last)
+    positions = np.concatenate(
+        [
+            np.arange(kv_len - (end - start), kv_len)
+            for (start, end), kv_len in zip(itertools.pairwise(q_indptr), kv_lens, strict=True)
+        ]
+    )
+    return _number_parts(layout, positions)
+
+
+def _runs(
+    q_indptr: Sequence[int],
+    kv_lens: Sequence[int],
+    slots: Sequence[int],
+    segments: Sequence[Segment],
+    most: int,
+) -> Iterator[tuple[range | list[int], int, int, int]]:
+    """Tokens, slot, start and end of each run: the shared ones, then what rows have for themselves.
+
+    A block of a row's queries reads up to its last one; what is later than a query is masked.
+    """
+    own_from = [0] * len(kv_lens)
+    for segment in segments:
+        tokens = [t for row in segment.rows for t in range(q_indptr[row], q_indptr[row + 1])]
+        for row in segment.rows:
+            own_from[row] = segment.end
+        for first in range(0, len(tokens), most):
+            block = tokens[first : first + most]
+            yield block, slots[segment.rows[0]], segment.start, segment.end
+    for row, (first, last) in enumerate(itertools.pairwise(q_indptr)):
+        before = kv_lens[row] - last  # positions are tokens plus this
+        for start in range(first, last, most):
+            end = min(start + most, last)
+            yield range(start, end), slots[row], own_from[row], before + end
+
+
+def _cuts(start: int, end: int, pieces: int) -> Iterator[tuple[int, int]]:
+    """Cut [start, end) into about `pieces` runs of whole blocks of positions."""
+    step = -(-(end - start) // pieces)
+    step = -(-step // TILE_POSITIONS) * TILE_POSITIONS
+    for first in range(start, end, step):
+        yield first, min(first + step, end)
+
+
+def _number_parts(layout: _Layout, positions: np.ndarray) -> Tiles:
+    """Give each part of a query that has several its place: those of one query side by side."""
+    tokens = np.array(layout.tokens, dtype=np.int64)
+    counts = np.bincount(tokens, minlength=len(positions))
+    several = np.where(counts > 1, counts, 0)
+    first_part = np.cumsum(several) - several
+    order = np.argsort(tokens, kind="stable")
+    ordinal = np.empty_like(tokens)
+    ordinal[order] = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.where(several[tokens] > 0, first_part[tokens] + ordinal, -1)
+    merged = np.flatnonzero(several)
+    return Tiles(
+        runs=np.array(layout.runs, dtype=np.int64),
+        members=np.ascontiguousarray(np.stack([tokens, places], axis=1)),
+        positions=positions.astype(np.int64),
+        merges=np.ascontiguousarray(
+            np.stack([merged, first_part[merged], several[merged]], axis=1), dtype=np.int64
+        ),
+        parts=int(several.sum()),
+    )

@@ -1,0 +1,166 @@
+"""What Numba's Python has no words for: raw memory, bits, numbers that are handed out.
+
+Memory is named by its address, an int64; sizes count elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+FEATURES: dict[str, bool] = dict(llvm.get_host_cpu_features())
+# The float32 of a vector register: AVX-512, AVX2, or the 128 bits that every other processor has.
+LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx2") else 4
+
+# Nothing here says that there are no infinities and no NaN: there may be.
+FAST = {"contract", "reassoc", "arcp", "nsz", "afn"}
+
+WORD = ir.IntType(64)
+
+
+def _pointer_to(kind: Any) -> Any:
+    """The intrinsic that makes an address a pointer to a type of Numba's."""
+
+    @intrinsic
+    def pointer(_typing: Any, _address: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+
+        return types.CPointer(kind)(types.int64), generate
+
+    return pointer
+
+
+_f32_pointer = _pointer_to(types.float32)
+_i32_pointer = _pointer_to(types.int32)
+_i64_pointer = _pointer_to(types.int64)
+_u8_pointer = _pointer_to(types.uint8)
+
+
+@njit(inline="always")
+def floats(address, count):
+    """The float32 array [count] at an address."""
+    return carray(_f32_pointer(address), count)
+
+
+@njit(inline="always")
+def ints(address, count):
+    """The int32 array [count] at an address."""
+    return carray(_i32_pointer(address), count)
+
+
+@njit(inline="always")
+def words(address, count):
+    """The int64 array [count] at an address."""
+    return carray(_i64_pointer(address), count)
+
+
+@njit(inline="always")
+def octets(address, count):
+    """The uint8 array [count] at an address."""
+    return carray(_u8_pointer(address), count)
+
+
+@intrinsic
+def claim(_typing: Any, _address: Any) -> Any:
+    """The int64 at an address, which is one more afterwards: no two threads get the same."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        counter = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.atomic_rmw("add", counter, WORD(1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def call(_typing: Any, _code: Any, _argument: Any) -> Any:
+    """Call the compiled function at an address with an int64."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [WORD])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+# Waits until all threads of the team are here; from the OpenMP that torch has loaded.
+barrier = types.ExternalFunction("GOMP_barrier", types.void())
+
+
+@intrinsic
+def copy_vector(_typing: Any, _source: Any, _to: Any) -> Any:
+    """Copy LANES float32 from one address to another."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.FloatType(), LANES).as_pointer()
+        source, to = (builder.inttoptr(address, kind) for address in arguments)
+        builder.store(builder.load(source, align=4), to, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def prefetch(_typing: Any, _address: Any) -> Any:
+    """Ask for the cache line at an address, to be read soon."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [place.type, *[ir.IntType(32)] * 3])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [place, *(ir.IntType(32)(flag) for flag in (0, 2, 1))])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def float_of_bits(_typing: Any, _bits: Any) -> Any:
+    """The float32 that has the bits of an int32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def nearest(_typing: Any, _x: Any) -> Any:
+    """A float32 rounded to a whole one, halves to even."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        rint = builder.module.declare_intrinsic("llvm.rint", [ir.FloatType()])
+        return builder.call(rint, arguments)
+
+    return types.float32(types.float32), generate
+
+
+_LEAST = np.float32(-87.0)
+_LOG2_E = np.float32(1.44269504)
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+# Of (e^r - 1 - r) / r², highest power first.
+_P5, _P4, _P3, _P2, _P1, _P0 = (
+    np.float32(c)
+    for c in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665795e-2, 1.6666665e-1, 5.0000001e-1)
+)
+
+
+@njit(inline="always", fastmath=FAST)
+def exp(x):
+    """e^x of a float32 up to 87, within 2 ulp; e^−87 below −87. In a loop it becomes vectors.
+
+    x = n ln 2 + r with |r| ≤ ln 2 / 2: n goes into the exponent, e^r is Cephes' polynomial.
+    """
+    x = max(x, _LEAST)
+    n = nearest(x * _LOG2_E)
+    r = x - n * _LN2_HIGH - n * _LN2_LOW
+    p = ((((_P5 * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _P0
+    exponent = (np.int32(n) + np.int32(127)) << np.int32(23)
+    return (p * r * r + r + np.float32(1.0)) * float_of_bits(exponent)
