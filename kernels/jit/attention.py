@@ -60,6 +60,7 @@ class TilePlan:
         assert page_table.stride(1) == 1
         self._page_table = page_table
         self.heads: tuple[int, int, int] | None = None  # group, K and V heads, head size
+        self.merges = False  # whether a query's result is in several parts
         self.header = np.zeros(13, dtype=np.int64)
 
     def lay_out(self, heads: tuple[int, int, int]) -> None:
@@ -73,6 +74,7 @@ class TilePlan:
         part_lse = torch.empty(tiles.parts, group * kv_heads)
         memory, each = scratch(_scratch_size(max(TILE_ROWS, group), head_dim))
         self._kept = tiles, part_out, part_lse
+        self.merges = tiles.parts > 0
         self.header[:] = (
             tiles.runs.ctypes.data,
             len(tiles.runs),
@@ -90,9 +92,9 @@ class TilePlan:
         )
 
     def take(self, other: TilePlan) -> None:
-        """Stand for another batch, of as many tokens, from now on."""
-        assert self.heads is not None
-        other.lay_out(self.heads)
+        """Stand for another batch from now on: for the same kernels over as many tokens."""
+        assert other.heads == self.heads
+        assert other.merges == self.merges
         self._kept_for = other
         self.header[:] = other.header
 
@@ -118,7 +120,8 @@ def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scal
         bits(sm_scale),
         work=1 << 30,
     )
-    _merge(header, heads, head_dim, to, work=1 << 30)
+    if plan.merges:
+        _merge(header, heads, head_dim, to, work=1 << 30)
     return out
 
 

@@ -32,6 +32,7 @@ def jit_kernels() -> KernelSet:
         gather=elementwise.gather,
         plan=attention.TilePlan,
         attention=attention.attention,
+        segment_cost=128,
         make_run=lambda: Replay().run,
         zeros=zeros,
     )

@@ -34,6 +34,7 @@ class Replay:
 
     def __init__(self) -> None:
         self._recorded: OrderedDict[tuple[int, ...], _Recorded] = OrderedDict()
+        self._heads: tuple[int, int, int] | None = None  # what every plan is for
 
     def run(self, compute: Compute, tensors: tuple[Tensor, ...], plan: TilePlan) -> Tensor:
         """`compute(tensors, plan)`: always the same function, of tensors that may differ in length.
@@ -42,11 +43,13 @@ class Replay:
         """
         if len(tensors[0]) > _MOST_TOKENS:
             return _record(compute, tensors, plan).out
-        key = (torch.get_num_threads(), *map(len, tensors))
+        key = self._key(tensors, plan)
         recorded = self._recorded.get(key)
         if recorded is None:
             copies = tuple(tensor.clone() for tensor in tensors)
-            recorded = self._recorded[key] = _record(compute, copies, plan)
+            recorded = _record(compute, copies, plan)
+            self._heads = plan.heads
+            self._recorded[self._key(tensors, plan)] = recorded
             if len(self._recorded) > _MOST_PROGRAMS:
                 self._recorded.popitem(last=False)
             return recorded.out
@@ -56,6 +59,13 @@ class Replay:
         recorded.plan.take(plan)
         recorded.program.run()
         return recorded.out
+
+
+    def _key(self, tensors: tuple[Tensor, ...], plan: TilePlan) -> tuple[int, ...]:
+        """What decides which kernels are called, and for how much."""
+        if self._heads is not None:
+            plan.lay_out(self._heads)
+        return (torch.get_num_threads(), plan.merges, *map(len, tensors))
 
 
 def _record(compute: Compute, tensors: tuple[Tensor, ...], plan: TilePlan) -> _Recorded:

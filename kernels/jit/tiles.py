@@ -77,12 +77,9 @@ def lay_out(
         pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
         for first, last in _cuts(start, end, max(1, int(pieces))):
             layout.add(tokens, slot, first, last)
-    positions = np.concatenate(
-        [
-            np.arange(kv_len - (end - start), kv_len)
-            for (start, end), kv_len in zip(itertools.pairwise(q_indptr), kv_lens, strict=True)
-        ]
-    )
+    counts = np.diff(np.array(q_indptr, dtype=np.int64))
+    before = np.array(kv_lens, dtype=np.int64) - np.array(q_indptr[1:], dtype=np.int64)
+    positions = np.arange(q_indptr[-1], dtype=np.int64) + np.repeat(before, counts)
     return _number_parts(layout, positions)
 
 
@@ -123,6 +120,10 @@ def _cuts(start: int, end: int, pieces: int) -> Iterator[tuple[int, int]]:
 def _number_parts(layout: _Layout, positions: np.ndarray) -> Tiles:
     """Give each part of a query that has several its place: those of one query side by side."""
     tokens = np.array(layout.tokens, dtype=np.int64)
+    runs = np.array(layout.runs, dtype=np.int64)
+    if len(tokens) == len(positions):  # each query is in one tile
+        members = np.stack([tokens, np.full_like(tokens, -1)], axis=1)
+        return Tiles(runs, members, positions, np.empty((0, 3), dtype=np.int64), 0)
     counts = np.bincount(tokens, minlength=len(positions))
     several = np.where(counts > 1, counts, 0)
     first_part = np.cumsum(several) - several
@@ -131,12 +132,6 @@ def _number_parts(layout: _Layout, positions: np.ndarray) -> Tiles:
     ordinal[order] = np.arange(len(tokens)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.where(several[tokens] > 0, first_part[tokens] + ordinal, -1)
     merged = np.flatnonzero(several)
-    return Tiles(
-        runs=np.array(layout.runs, dtype=np.int64),
-        members=np.ascontiguousarray(np.stack([tokens, places], axis=1)),
-        positions=positions.astype(np.int64),
-        merges=np.ascontiguousarray(
-            np.stack([merged, first_part[merged], several[merged]], axis=1), dtype=np.int64
-        ),
-        parts=int(several.sum()),
-    )
+    merges = np.stack([merged, first_part[merged], several[merged]], axis=1)
+    members = np.stack([tokens, places], axis=1)
+    return Tiles(runs, members, positions, merges.astype(np.int64), int(several.sum()))

@@ -198,7 +198,7 @@ def attention(
     )
     launch(
         combine_variant(heads),
-        (tiled.capacity.merges, q.shape[1]),
+        (min(tiled.capacity.merges, tiled.geometry.narrow_programs), q.shape[1]),
         merge_count=tiled.count("merges"),
         merges=tiled.words_of("merges"),
         part_rows=tiled.words_of("part_rows"),

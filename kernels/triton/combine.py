@@ -30,40 +30,37 @@ def combine_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A program has a token of `merges` (axis 0) and a head (axis 1), and BLOCK parts at a time.
+    """A program takes every so manieth token of `merges`, and has one head (axis 1).
 
-    Parts are merged prefix to suffix, whatever program made them. A token with one part was
-    written by its tile.
+    Parts are merged prefix to suffix, BLOCK at a time, whatever program made them. A token with one
+    part was written by its tile.
     """
-    index = tl.program_id(0)
-    if index >= tl.load(merge_count):
-        return
-    merge = merges + index * 4
-    count = tl.load(merge + 2)
-    if count < 2:
-        return
     head = tl.program_id(1)
-    first = tl.load(merge + 1)
     d = tl.arange(0, SIZE)
-    highest = -1.0e30
-    total = 0.0
-    acc = tl.zeros([SIZE], tl.float32)
-    for start in range(0, count, BLOCK):
-        part = start + tl.arange(0, BLOCK)
-        inside = part < count
-        place = tl.load(part_rows + first + part, mask=inside, other=0)
-        row = place.to(tl.int64) * HEADS + head
-        weight = tl.load(lse + row, mask=inside, other=float("-inf"))
-        higher = tl.maximum(highest, tl.max(weight, 0))
-        weight = tl.exp2(weight - higher)
-        shrink = tl.exp2(highest - higher)
-        block = parts + row[:, None] * SIZE + d[None, :]
-        values = tl.load(block, mask=inside[:, None], other=0.0)
-        total = total * shrink + tl.sum(weight, 0)
-        acc = acc * shrink + tl.sum(values * weight[:, None], 0)
-        highest = higher
-    row = tl.load(merge).to(tl.int64) * HEADS + head
-    tl.store(out + row * SIZE + d, (acc / total).to(out.dtype.element_ty))
+    for index in range(tl.program_id(0), tl.load(merge_count), tl.num_programs(0)):
+        merge = merges + index * 4
+        count = tl.load(merge + 2)
+        if count > 1:
+            first = tl.load(merge + 1)
+            highest = -1.0e30
+            total = 0.0
+            acc = tl.zeros([SIZE], tl.float32)
+            for start in range(0, count, BLOCK):
+                part = start + tl.arange(0, BLOCK)
+                inside = part < count
+                place = tl.load(part_rows + first + part, mask=inside, other=0)
+                row = place.to(tl.int64) * HEADS + head
+                weight = tl.load(lse + row, mask=inside, other=float("-inf"))
+                higher = tl.maximum(highest, tl.max(weight, 0))
+                weight = tl.exp2(weight - higher)
+                shrink = tl.exp2(highest - higher)
+                block = parts + row[:, None] * SIZE + d[None, :]
+                values = tl.load(block, mask=inside[:, None], other=0.0)
+                total = total * shrink + tl.sum(weight, 0)
+                acc = acc * shrink + tl.sum(values * weight[:, None], 0)
+                highest = higher
+            target = out + (tl.load(merge).to(tl.int64) * HEADS + head) * SIZE
+            tl.store(target + d, (acc / total).to(out.dtype.element_ty))
 
 
 @lru_cache
