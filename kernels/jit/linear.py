@@ -22,7 +22,6 @@ from branchline.kernels.cpu_int8 import quantize_rows
 from branchline.kernels.jit.arena import empty
 from branchline.kernels.jit.memory import keep
 from branchline.kernels.jit.product import (
-    BLOCK_ROWS,
     BLOCK_VECTORS,
     multiply_bytes,
     multiply_floats,
@@ -37,7 +36,6 @@ from branchline.kernels.jit.vector import (
     ints,
     nearest,
     octets,
-    prefetch,
     words,
 )
 
@@ -127,7 +125,6 @@ class _Linear:
             tokens,
             y.data_ptr(),
             blocks,
-            threads,
             *scratch(self.scratch_size),
             *self.constants,
             work=1 << 30,
@@ -138,10 +135,10 @@ class _Linear:
 @Kernel
 def _multiply_floats(address):
     """A piece of work is one panel for all tokens, or all panels for one of several blocks."""
-    a = words(address, 14)
-    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[9], a[10], a[11]
-    bias_at, panels_at = a[12], a[13]
-    sums_at = a[7] + claim(address + 8) * a[8]
+    a = words(address, 13)
+    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[8], a[9], a[10]
+    bias_at, panels_at = a[11], a[12]
+    sums_at = a[6] + claim(address + 8) * a[7]
     up_at = sums_at + _FLOAT_ROWS * _PANEL_BYTES
     panels = (outputs + _PANEL - 1) // _PANEL
     size = (tokens + blocks - 1) // blocks
@@ -169,19 +166,16 @@ def _multiply_floats(address):
 @Kernel
 def _multiply_bytes(address):
     """As `_multiply_floats`; a block's tokens are rounded before its first panel."""
-    a = words(address, 17)
-    x_at, tokens, y_at, blocks, threads, inputs = a[2], a[3], a[4], a[5], a[6], a[9]
-    outputs, gated, bias_at, panels_at = a[10], a[11], a[12], a[13]
-    row_scales_at, shift_at, start_at = a[14], a[15], a[16]
-    bytes_at = a[7] + claim(address + 8) * a[8]
+    a = words(address, 16)
+    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[8], a[9], a[10]
+    bias_at, panels_at, row_scales_at, shift_at, start_at = a[11], a[12], a[13], a[14], a[15]
+    bytes_at = a[6] + claim(address + 8) * a[7]
     scales_at = bytes_at + _BYTE_ROWS * inputs
     middles_at = scales_at + 4 * _BYTE_ROWS
     sums_at = middles_at + 4 * _BYTE_ROWS
     up_at = sums_at + _BYTE_ROWS * _PANEL_BYTES
     panels = (outputs + _PANEL - 1) // _PANEL
     size = (tokens + blocks - 1) // blocks
-    # The panel after this one, if threads take turns: for few tokens it is fetched meanwhile.
-    after = (threads - 1) * (1 + gated) + 1 if blocks == 1 else 1
     rounded = -1
     while True:
         piece = claim(address)
@@ -201,16 +195,10 @@ def _multiply_bytes(address):
                 mine = (1 + gated) * panel + part
                 to = up_at if part else sums_at
                 _begin_bytes(to, start_at + mine * _PANEL_BYTES, rows)
-                weight_at = panels_at + mine * _PANEL * inputs
-                ahead = weight_at + (1 if gated and part == 0 else after) * _PANEL * inputs
-                for row in range(0, rows, BLOCK_ROWS):
-                    if rows > BLOCK_ROWS:
-                        _announce(ahead, _PANEL * inputs, row // BLOCK_ROWS, rows // BLOCK_ROWS)
-                    multiply_bytes(
-                        bytes_at + row * inputs, inputs, weight_at, _PANEL_BYTES,
-                        to + row * _PANEL_BYTES, _PANEL_BYTES, min(BLOCK_ROWS, rows - row),
-                        BLOCK_VECTORS, inputs // 4,
-                    )  # fmt: skip
+                multiply_bytes(
+                    bytes_at, inputs, panels_at + mine * _PANEL * inputs, _PANEL_BYTES, to,
+                    _PANEL_BYTES, rows, BLOCK_VECTORS, inputs // 4,
+                )  # fmt: skip
                 _scale(to, scales_at, middles_at, row_scales_at, shift_at, bias_at, mine, rows)
             _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated)
 
@@ -230,14 +218,6 @@ def _round(x_at, bytes_at, scale_at, middle_at, size):
         to[i] = np.uint8(np.int32(nearest((x[i] - middle) * share)) + np.int32(_MIDDLE))
     floats(scale_at, 1)[0] = scale
     floats(middle_at, 1)[0] = middle
-
-
-@njit
-def _announce(at, size, part, parts):
-    """Have one of a few parts of some bytes fetched."""
-    step = (size // 64 + parts - 1) // parts * 64
-    for byte in range(part * step, min(size, (part + 1) * step), 64):
-        prefetch(at + byte)
 
 
 @njit

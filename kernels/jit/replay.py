@@ -60,7 +60,6 @@ class Replay:
         recorded.program.run()
         return recorded.out
 
-
     def _key(self, tensors: tuple[Tensor, ...], plan: TilePlan) -> tuple[int, ...]:
         """What decides which kernels are called, and for how much."""
         if self._heads is not None:
