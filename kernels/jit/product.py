@@ -222,4 +222,5 @@ def _multiplier(kind: Any) -> Any:
 # with a [rows, inner] and b [inner, vectors · LANES]; strides in bytes; inner > 0.
 multiply_floats = _multiplier(_Floats())
 # The same of bytes: a uint8 [rows, 4 · inner], b int8 [inner, vectors · LANES, 4], c int32.
-multiply_bytes = _multiplier(_Bytes()) if HAS_BYTE_PRODUCTS else None
+# Without VNNI it is never called, but what calls it must compile.
+multiply_bytes = _multiplier(_Bytes()) if HAS_BYTE_PRODUCTS else multiply_floats
