@@ -77,8 +77,8 @@ def lay_out(
         pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
         for first, last in _cuts(start, end, max(1, int(pieces))):
             layout.add(tokens, slot, first, last)
-    counts = np.diff(np.array(q_indptr, dtype=np.int64))
-    before = np.array(kv_lens, dtype=np.int64) - np.array(q_indptr[1:], dtype=np.int64)
+    counts: np.ndarray = np.diff(np.array(q_indptr, dtype=np.int64))
+    before: np.ndarray = np.array(kv_lens, dtype=np.int64) - np.array(q_indptr[1:])
     positions = np.arange(q_indptr[-1], dtype=np.int64) + np.repeat(before, counts)
     return _number_parts(layout, positions)
 

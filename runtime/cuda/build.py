@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from branchline.runtime.cuda.draws import Draws
 from branchline.runtime.cuda.forward import Forwards
-from branchline.runtime.cuda.graphs import BUCKETS, bucket_of, buckets_for
+from branchline.runtime.cuda.graphs import BUCKETS, buckets_for, draws_for
 from branchline.runtime.cuda.runner import CudaRunner
 from branchline.runtime.cuda.tables import Tables
 
@@ -48,13 +48,13 @@ def build_runner(
         buckets: the sizes to be captured, as far as steps need them.
     """
     sizes = buckets_for(config.max_batch_tokens, buckets)
-    draws = bucket_of(config.max_running, sizes) or config.max_running
+    draws = draws_for(config.max_running, config.max_batch_tokens, buckets)
     tokens = max(config.max_batch_tokens, sizes[-1])
     with queue.launching(checked=False):
         model.allocate(limits.pages)
         tables = Tables(config.max_running, limits.max_context, tokens, queue.device)
         planner = planner_of(tables)
-        forwards = Forwards(model, tables, planner, tokens=tokens, draws=draws)
+        forwards = Forwards(model, tables, planner, draws=draws)
         drawing = Draws(sampler_of(tables), tables, forwards.drawn)
         forwards.capture(graphs, sizes)
         drawing.capture(graphs, [size for size in sizes if size <= draws], modes)

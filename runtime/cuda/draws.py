@@ -38,7 +38,7 @@ class Sampler(Protocol):
 
 
 class Draws:
-    """Draws from the logits that a forward left, for the slots that the step's table has."""
+    """Draws from the first logits that a forward left, for the slots of the step's table."""
 
     def __init__(self, sampler: Sampler, tables: Tables, logits: Tensor) -> None:
         """From `logits`, float32 [draws, vocab]."""
@@ -75,5 +75,5 @@ class Draws:
         return lambda: self._draw(count, mode)
 
     def _draw(self, count: int, mode: Any) -> None:
-        _, slots, positions = self._tables.draws(count)
+        slots, positions = self._tables.draws(count)
         self._ids[:count] = self.sampler.sample(self._logits[:count], slots, positions, mode)

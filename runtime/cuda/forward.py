@@ -39,8 +39,8 @@ class Lane:
 class Forwards:
     """Runs the step that the tables hold.
 
-    A captured forward serves any batch of its size whose rows of logits are all drawn from. Any
-    other one, like a batch with logprobs of its prompts, runs as it comes.
+    A captured forward serves any batch of its size with no more rows of logits than it has room
+    for. Any other one, like a batch with logprobs of a long prompt, runs as it comes.
     """
 
     def __init__(
@@ -49,17 +49,15 @@ class Forwards:
         tables: Tables,
         planner: Planner,
         *,
-        tokens: int,
         draws: int,
     ) -> None:
-        """For steps of up to `tokens` tokens and `draws` draws."""
+        """For steps of up to `draws` draws."""
         self._model = model
         self._tables = tables
         self._planner = planner
         self._draws = draws
-        # float32 [draws, vocab]: what is drawn from, where the captured draws look for it
+        # float32 [draws, vocab]: a captured forward's logits; first what is drawn from
         self.drawn = torch.zeros((draws, model.vocab_size), device=tables.last_token.device)
-        self._eager = Lane(tokens, planner.empty(tokens))
         self._lanes: dict[int, Lane] = {}
 
     def capture(self, graphs: Graphs, buckets: Sequence[int]) -> None:
@@ -78,20 +76,24 @@ class Forwards:
         """
         count = len(batch.input_ids)
         bucket = bucket_of(count, tuple(self._lanes))
-        if bucket is not None and len(batch.logit_rows) == sum(row.samples for row in batch.rows):
+        if bucket is not None and len(batch.logit_rows) <= self._draws:
             return self._lanes[bucket], bucket
-        return self._eager, bucket or count
+        tokens = bucket or count
+        # With room for this step only: less to send, fewer programs that find nothing to do.
+        return Lane(tokens, self._planner.empty(tokens)), tokens
 
     def run(self, lane: Lane, tokens: int, batch: Batch) -> Tensor:
-        """Launch it; the logits of the batch, float32 [M, vocab], until the next forward."""
+        """Launch it; the batch's logits, float32 [M, vocab], until the next forward.
+
+        They are in the order of the step's table, see `drawn_first`.
+        """
         logit_rows = len(batch.logit_rows)
         if lane.forward is not None:
             lane.forward.replay()
             return self.drawn[:logit_rows]
         logits = self._model.compute(self._tables.tokens(tokens, logit_rows), lane.plan)
         draws = sum(row.samples for row in batch.rows)
-        at, _, _ = self._tables.draws(draws)
-        torch.index_select(logits, 0, at, out=self.drawn[:draws])
+        self.drawn[:draws].copy_(logits[:draws])
         return logits
 
     def _captured(self, tokens: int, plan: DevicePlan) -> Callable[[], None]:

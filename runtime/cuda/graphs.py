@@ -25,6 +25,11 @@ def bucket_of(count: int, buckets: Sequence[int]) -> int | None:
     return buckets[at] if at < len(buckets) else None
 
 
+def draws_for(running: int, tokens: int, buckets: Sequence[int] = BUCKETS) -> int:
+    """The most rows of a draw, padding included, where `running` rows of it are requests'."""
+    return bucket_of(running, buckets_for(tokens, buckets)) or running
+
+
 class Graph(Protocol):
     """Work that was captured."""
 

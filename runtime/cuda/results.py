@@ -37,7 +37,7 @@ class Ready(Generic[T]):
 class Scores:
     """Which logprobs of a step are wanted: of M rows of logits, job by job."""
 
-    rows: np.ndarray  # int32 [M]: of the forward's logits
+    rows: np.ndarray  # int32 [M]: of the batch's logits
     targets: np.ndarray  # int32 [M]: a token id, or NOT_KNOWN − the number of a draw
     top: int  # alternatives, the most that any of them asks for
 

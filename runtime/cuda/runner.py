@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from branchline.runtime.cuda.results import Ready, Results, Scores, known_targets
 from branchline.runtime.cuda.staging import Staging
 from branchline.runtime.cuda.steady import Steady
-from branchline.runtime.cuda.tables import patch_words, step_words
+from branchline.runtime.cuda.tables import drawn_first, patch_words, step_words
 from branchline.runtime.jobs import sample_jobs, sample_row
 from branchline.runtime.runner import Forward, Sampled
 from branchline.runtime.sampling.device_logprobs import device_logprobs
@@ -15,7 +17,6 @@ from branchline.runtime.sampling.device_logprobs import device_logprobs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from torch import Tensor
 
     from branchline.runtime.batch import Batch, Row
@@ -64,7 +65,7 @@ class CudaRunner:
             ids = self._draws.run([row.slot for row in drawn])
             sources = [ids]
             if (scores := Scores.of(jobs, number)) is not None:
-                sources += self._score(scores, forward.logits.result(), ids)
+                sources += self._score(scores, forward, ids)
             arriving, self._fetched = self._queue.fetch(sources)
         return Sampled(rows, Results(jobs, number, arriving, self._fetched, sources))
 
@@ -103,9 +104,11 @@ class CudaRunner:
         (words,) = self.staging.send([patch.words])
         sampler.apply(patch, words)
 
-    def _score(self, scores: Scores, logits: Tensor, ids: Tensor) -> list[Tensor]:
+    def _score(self, scores: Scores, forward: Forward, ids: Tensor) -> list[Tensor]:
         """The targets, their logprobs, and the alternatives' logprobs and ids."""
-        rows, targets = self.staging.send([scores.rows, scores.targets])
+        place = np.argsort(drawn_first(forward.batch)).astype(np.int32)
+        rows, targets = self.staging.send([place[scores.rows], scores.targets])
+        logits = forward.logits.result()
         known = known_targets(targets.long(), ids)
         found = device_logprobs(logits[rows.long()], known, scores.top)
         return [known, found.chosen, found.top, found.top_ids]

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 import torch
 
 from branchline.errors import InvalidRequest
+from branchline.kernels.triton.attention import geometry_of
 from branchline.kernels.triton.device import triton_kernels
 from branchline.kernels.triton.launch import INTERPRETED
+from branchline.kernels.triton.plan_layout import Capacity
 from branchline.kernels.triton.tile_shapes import Heads
 from branchline.runtime.cuda.build import build_runner
-from branchline.runtime.cuda.graphs import BUCKETS, CudaGraphs, RecordedGraphs
+from branchline.runtime.cuda.graphs import BUCKETS, CudaGraphs, RecordedGraphs, draws_for
 from branchline.runtime.cuda.plans import TilePlanner
 from branchline.runtime.cuda.queue import CudaQueue, HostQueue
 from branchline.runtime.cuda.sizing import measure, size_pool
-from branchline.runtime.models.load import load
 from branchline.runtime.sampling.device import DeviceSampler, Mode
 from branchline.runtime.sizing import size_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from branchline.runtime.config import RuntimeConfig
     from branchline.runtime.cuda.graphs import Graphs
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from branchline.runtime.models.load import Loaded
     from branchline.runtime.sizing import Limits
 
+    Load = Callable[..., Loaded]
+
 # What is captured; a step takes the first that can do all it needs.
 MODES = (
     Mode(),
@@ -39,7 +42,10 @@ MODES = (
     Mode(draws=True, cuts=True, adjusts=True),
 )
 _GRAPH_BYTES = 4 * 2**20  # of one graph, beside the memory that all of them share
-_STATE_WORDS = 3  # of the sampler, for each slot and token of the vocabulary
+# For each draw and token of the vocabulary: logits, and the sampler's scores, marks, biases,
+# distances and ids.
+_STATE_WORDS = 6
+_BLOCK_WORDS = 3200  # for each draw, what the sampler knows of blocks of the vocabulary
 
 
 def start(config: RuntimeConfig, *, interpreted: bool) -> tuple[Loaded, Limits, CudaRunner]:
@@ -49,10 +55,13 @@ def start(config: RuntimeConfig, *, interpreted: bool) -> tuple[Loaded, Limits, 
         ModelError: the model cannot be loaded.
         InvalidRequest: there is no such device, or something does not fit it.
     """
-    return _start_interpreted(config) if interpreted else _start_cuda(config)
+    # The readers of models need packages that a runner of one in memory does without.
+    from branchline.runtime.models.load import load
+
+    return _start_interpreted(config, load) if interpreted else _start_cuda(config, load)
 
 
-def _start_cuda(config: RuntimeConfig) -> tuple[Loaded, Limits, CudaRunner]:
+def _start_cuda(config: RuntimeConfig, load: Load) -> tuple[Loaded, Limits, CudaRunner]:
     if not torch.cuda.is_available():
         raise InvalidRequest("device=cuda: torch sees no CUDA device here; `branchline doctor`")
     if INTERPRETED:
@@ -62,12 +71,13 @@ def _start_cuda(config: RuntimeConfig) -> tuple[Loaded, Limits, CudaRunner]:
     free_before, _ = torch.cuda.mem_get_info(device)
     dtype = getattr(torch, config.dtype or "bfloat16")
     loaded = load(config.model, kernels=triton_kernels(device), dtype=dtype)
-    footprint = measure(loaded.model, config, queue, free_before, state_bytes(loaded.model, config))
+    state = state_bytes(loaded.model, config, device)
+    footprint = measure(loaded.model, config, queue, free_before, state)
     limits = size_pool(footprint, loaded.model, config)
     return loaded, limits, triton_runner(loaded.model, config, limits, queue, CudaGraphs())
 
 
-def _start_interpreted(config: RuntimeConfig) -> tuple[Loaded, Limits, CudaRunner]:
+def _start_interpreted(config: RuntimeConfig, load: Load) -> tuple[Loaded, Limits, CudaRunner]:
     if not INTERPRETED:
         raise InvalidRequest("device=cuda-interpreted: needs TRITON_INTERPRET=1 in the environment")
     queue = HostQueue(check_syncs=config.check_syncs)
@@ -86,23 +96,32 @@ def triton_runner(
     buckets: Sequence[int] = BUCKETS,
 ) -> CudaRunner:
     """The runner of a model that was loaded with Triton's kernels."""
-    shape = model.config
-    group = shape.heads // shape.kv_heads
-    heads = Heads(shape.kv_heads, group, shape.head_dim, model.dtype)
 
     def planner(tables: Tables) -> TilePlanner:
-        return TilePlanner(heads, tables.page_table, tables.most_tokens)
+        return TilePlanner(_heads(model), tables.page_table, tables.most_tokens)
 
     def sampler(tables: Tables) -> DeviceSampler:
         last = tables.last_token
-        return DeviceSampler(len(last), model.vocab_size, last.device, last)
+        # A captured draw may have more rows than there are slots: it is padded.
+        rows = draws_for(config.max_running, config.max_batch_tokens, buckets)
+        return DeviceSampler(len(last), model.vocab_size, last.device, last, rows=rows)
 
     return build_runner(
         model, config, limits, queue, graphs, planner, sampler, modes=MODES, buckets=buckets
     )
 
 
-def state_bytes(model: Decoder, config: RuntimeConfig) -> int:
-    """About what the tables, the sampler, the logits and the graphs take."""
-    rows = (config.max_running + 1) * (_STATE_WORDS * model.vocab_size + model.context_length)
-    return 4 * rows + _GRAPH_BYTES * len(BUCKETS) * (1 + len(MODES))
+def _heads(model: Decoder) -> Heads:
+    shape = model.config
+    return Heads(shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim, model.dtype)
+
+
+def state_bytes(model: Decoder, config: RuntimeConfig, device: torch.device) -> int:
+    """About what the tables, the plan, the sampler, the logits and the graphs take."""
+    tokens = max(config.max_batch_tokens, BUCKETS[-1])
+    draws = max(config.max_running + 1, draws_for(config.max_running, tokens))
+    words = draws * (_STATE_WORDS * model.vocab_size + _BLOCK_WORDS + model.context_length)
+    heads = _heads(model)
+    capacity = Capacity.of(tokens, geometry_of(heads, device))
+    words += capacity.part_rows * heads.kv_heads * heads.group * (heads.size + 1)
+    return 4 * words + _GRAPH_BYTES * len(BUCKETS) * (1 + len(MODES))

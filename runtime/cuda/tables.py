@@ -24,7 +24,10 @@ _ALIGNMENT = 16  # of the page table's rows, for wide loads
 
 
 class Field(IntEnum):
-    """The rows of the step table: of each token, of each row of logits, of each draw."""
+    """The rows of the step table: of each token, of each row of logits, of each draw.
+
+    Those rows of logits that are drawn from come first, in the order of the draws.
+    """
 
     SLOT = 0
     # These two count up together while the same rows go on.
@@ -34,8 +37,7 @@ class Field(IntEnum):
     WRITES = 4  # 0: a token that writes no page
     GROWS = 5  # 1: a decode, one further with the next step
     LOGIT = 6  # the token whose logits are wanted
-    DRAW = 7  # the row of logits
-    DRAW_SLOT = 8
+    DRAW_SLOT = 7
 
 
 class Tables:
@@ -76,13 +78,9 @@ class Tables:
             logit_rows=self._step[Field.LOGIT, :logits],
         )
 
-    def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Row of logits, slot, and position of each draw, int64 [count]."""
-        return (
-            self._step[Field.DRAW, :count],
-            self._step[Field.DRAW_SLOT, :count],
-            self._step[Field.DRAW_POSITION, :count],
-        )
+    def draws(self, count: int) -> tuple[Tensor, Tensor]:
+        """Slot and position of each draw, int64 [count]."""
+        return self._step[Field.DRAW_SLOT, :count], self._step[Field.DRAW_POSITION, :count]
 
     def advance(self, count: int) -> None:
         """Make the step the next one of the same rows: each one further, ids as drawn."""
@@ -102,15 +100,19 @@ def step_words(batch: Batch, count: int, padding_slot: int) -> np.ndarray:
     words[Field.WRITES, :tokens] = batch.write_pages != 0
     counts = np.diff(batch.q_indptr)
     words[Field.GROWS, :tokens] = np.repeat(counts == 1, counts)
-    words[Field.LOGIT, :logits] = batch.logit_rows
+    words[Field.LOGIT, :logits] = batch.logit_rows[drawn_first(batch)]
     drawn = [row for row in batch.rows if row.samples]
-    at = np.cumsum([row.logprob_count + row.samples for row in batch.rows])
-    samples = np.array([row.samples for row in batch.rows])
-    words[Field.DRAW, : len(drawn)] = at[samples] - 1
     words[Field.DRAW_SLOT] = NO_SLOT
     words[Field.DRAW_SLOT, : len(drawn)] = [row.slot for row in drawn]
     words[Field.DRAW_POSITION, : len(drawn)] = [row.end for row in drawn]
     return words.reshape(-1)
+
+
+def drawn_first(batch: Batch) -> np.ndarray:
+    """The batch's rows of logits in the order of the step table, int64 [M]."""
+    ends = np.cumsum([row.logprob_count + row.samples for row in batch.rows])
+    drawn = ends[[row.samples for row in batch.rows]] - 1
+    return np.concatenate([drawn, np.delete(np.arange(len(batch.logit_rows)), drawn)])
 
 
 def patch_words(patches: Sequence[Patch], width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -83,7 +83,7 @@ def test_what_is_larger_than_all_buckets_runs_as_it_comes():
 
 
 def test_logprobs_of_prompts_and_outputs():
-    """They are not captured; the stub gives its next token a logit of 10, the others 0."""
+    """Captured where they are few; the stub gives its next token a logit of 10, the others 0."""
     harness = device_harness()
     requests = [
         make_request([i, *PROMPT], max_tokens=6, ignore_eos=True, top_logprobs=2, logprob_start=0)

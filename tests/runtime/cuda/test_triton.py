@@ -11,9 +11,10 @@ import torch
 from branchline.kernels.reference import reference_kernels
 from branchline.kernels.triton.device import triton_kernels
 from branchline.kernels.triton.launch import INTERPRETED
+from branchline.runtime.cuda.graphs import BUCKETS as ALL_BUCKETS
 from branchline.runtime.cuda.graphs import CudaGraphs, RecordedGraphs
 from branchline.runtime.cuda.queue import CudaQueue, HostQueue
-from branchline.runtime.cuda.start import triton_runner
+from branchline.runtime.cuda.start import _GRAPH_BYTES, MODES, state_bytes, triton_runner
 from branchline.runtime.runner import CpuRunner
 from branchline.runtime.sizing import Limits
 from branchline.runtime.streams import WorkerStream
@@ -97,6 +98,33 @@ def test_chunks_and_retraction(device_model, right):
     )
     assert run(harness) == right
     assert harness.loop.scheduler.retractions > 0
+
+
+def test_a_draw_may_be_padded_beyond_the_slots(device_model, right):
+    harness = device(device_model, ROOMY, max_running=5)  # 6 slots, and draws of 8
+    requests = requests_of() + requests_of()[:1]
+    harness.run(*requests)
+    assert [harness.output(request) for request in requests] == right + right[:1]
+
+
+def tensors_of(*owners) -> set[torch.Tensor]:
+    """Everything that the objects hold, whatever holds it: `Tensor` is hashed by identity."""
+    found: set[torch.Tensor] = set()
+    for owner in owners:
+        names = getattr(owner, "__slots__", None) or vars(owner)
+        found |= {value for name in names if torch.is_tensor(value := getattr(owner, name))}
+    return found
+
+
+def test_what_a_runner_keeps_is_counted(device_model):
+    config = settings_of(max_running=5, max_batch_tokens=512)
+    runner = device(device_model, ROOMY, max_running=5, max_batch_tokens=512).runner
+    sampler, forwards = runner._draws.sampler, runner._forwards
+    kept = tensors_of(runner._tables, runner._planner._largest, sampler, sampler._work, forwards)
+    graphs = _GRAPH_BYTES * len(ALL_BUCKETS) * (1 + len(MODES))
+    counted = state_bytes(device_model, config, forwards.drawn.device) - graphs
+    held = sum(tensor.numel() * tensor.itemsize for tensor in kept)
+    assert 0.8 * held < counted < 2 * held
 
 
 def test_nothing_waits_for_the_device(device_model, right):
