@@ -11,24 +11,30 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from branchline import events
+from branchline.aio import AsyncProgramState
+from branchline.async_program import AsyncProgram
 from branchline.choices import (
     ChoicesDecision,
     ChoicesSamplingMethod,
+    byte_length_normalized,
     greedy_token_selection,
     token_length_normalized,
+    total_likelihood,
     unconditional_likelihood_normalized,
 )
-from branchline.default_backend import set_default_backend
+from branchline.default_backend import set_default_backend, using
 from branchline.errors import (
     BranchlineError,
     InvalidRequest,
     ModelError,
     ProtocolError,
     RequestAborted,
+    RequestTimeout,
     RuntimeFailed,
     RuntimeUnavailable,
 )
-from branchline.group import ProgramStateGroup
+from branchline.group import AsyncProgramStateGroup, ProgramStateGroup
 from branchline.language import (
     assistant,
     assistant_begin,
@@ -44,53 +50,79 @@ from branchline.language import (
 )
 from branchline.program import Program, function
 from branchline.program_error import ProgramError
+from branchline.reasoning import ReasoningFormat, separate_reasoning
+from branchline.retry import Retry
 from branchline.sampling_params import SamplingParams
 from branchline.state import ProgramState
+from branchline.tracing import Trace
+from branchline.typed import InvalidValue
 
 if TYPE_CHECKING:
     from branchline.client import connect
     from branchline.launcher import Runtime
+    from branchline.mock import Mock
+    from branchline.mock_script import Reply
+    from branchline.openai_backend import OpenAI
     from branchline.runtime import Engine
 
 __all__ = [
+    "AsyncProgram",
+    "AsyncProgramState",
+    "AsyncProgramStateGroup",
     "BranchlineError",
     "ChoicesDecision",
     "ChoicesSamplingMethod",
     "Engine",
     "InvalidRequest",
+    "InvalidValue",
+    "Mock",
     "ModelError",
+    "OpenAI",
     "Program",
     "ProgramError",
     "ProgramState",
     "ProgramStateGroup",
     "ProtocolError",
+    "ReasoningFormat",
+    "Reply",
     "RequestAborted",
+    "RequestTimeout",
+    "Retry",
     "Runtime",
     "RuntimeFailed",
     "RuntimeUnavailable",
     "SamplingParams",
+    "Trace",
     "assistant",
     "assistant_begin",
     "assistant_end",
+    "byte_length_normalized",
     "connect",
+    "events",
     "function",
     "gen",
     "greedy_token_selection",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "system",
     "system_begin",
     "system_end",
     "token_length_normalized",
+    "total_likelihood",
     "unconditional_likelihood_normalized",
     "user",
     "user_begin",
     "user_end",
+    "using",
 ]
 
 # Where the names come from that need more than the language does.
 _LAZY = {
     "Engine": "branchline.runtime",
+    "Mock": "branchline.mock",
+    "OpenAI": "branchline.openai_backend",
+    "Reply": "branchline.mock_script",
     "Runtime": "branchline.launcher",
     "connect": "branchline.client",
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from branchline.hints import Branch
     from branchline.protocol import Generate, ModelCard, RuntimeInfo, Score, Scored, Update
 
 
@@ -38,3 +39,16 @@ class Backend(Protocol):
 
     async def info(self) -> RuntimeInfo:
         """What the runtime is doing."""
+
+
+@runtime_checkable
+class TakesHints(Protocol):
+    """What a backend has as well that keeps a cache, and so makes use of `Hints`."""
+
+    def ended(self, program: str, branch: Branch = ()) -> None:
+        """A program, or a branch of it with those below, asks for nothing more; from any thread."""
+
+
+def takes_hints(backend: object) -> TypeGuard[TakesHints]:
+    """Whether it does."""
+    return isinstance(backend, TakesHints)

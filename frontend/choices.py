@@ -11,12 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from branchline.errors import InvalidRequest
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from branchline.protocol import Scored
 
 LogprobTriple = list[Any]  # [logprob: float | None, token: int, text: None]
 
@@ -27,6 +23,8 @@ class ChoicesDecision:
 
     decision: str
     meta_info: dict[str, Any] = field(default_factory=dict)
+    # Of each choice, comparable as log-probabilities are; None: the method only ranks them
+    scores: Sequence[float] | None = None
 
 
 class ChoicesSamplingMethod(ABC):
@@ -71,15 +69,56 @@ class TokenLengthNormalized(ChoicesSamplingMethod):
         **_: Any,
     ) -> ChoicesDecision:
         """Decide by the means."""
-        best = _argmax(normalized_prompt_logprobs)
-        return ChoicesDecision(
-            choices[best],
-            {
-                "normalized_prompt_logprobs": normalized_prompt_logprobs,
-                "input_token_logprobs": input_token_logprobs,
-                "output_token_logprobs": output_token_logprobs,
-            },
-        )
+        meta = {
+            "normalized_prompt_logprobs": normalized_prompt_logprobs,
+            "input_token_logprobs": input_token_logprobs,
+            "output_token_logprobs": output_token_logprobs,
+        }
+        return _highest(choices, normalized_prompt_logprobs, meta)
+
+
+class _Likelihood(ChoicesSamplingMethod):
+    """By the log-probability of the whole choice, divided by what `_length` says."""
+
+    @staticmethod
+    @abstractmethod
+    def _length(choice: str, /) -> int:
+        """What a choice's log-probability is divided by."""
+
+    def __call__(
+        self,
+        *,
+        choices: Sequence[str],
+        normalized_prompt_logprobs: list[float],
+        input_token_logprobs: list[list[LogprobTriple]],
+        output_token_logprobs: list[list[LogprobTriple]],
+        **_: Any,
+    ) -> ChoicesDecision:
+        """Decide by the sums."""
+        sums = [sum(row) for row in _logprobs(input_token_logprobs)]
+        scores = [total / self._length(choice) for choice, total in zip(choices, sums, strict=True)]
+        meta = {
+            "normalized_prompt_logprobs": normalized_prompt_logprobs,
+            "input_token_logprobs": input_token_logprobs,
+            "output_token_logprobs": output_token_logprobs,
+        }
+        return _highest(choices, scores, meta)
+
+
+class TotalLikelihood(_Likelihood):
+    """The likeliest text. Favours short choices."""
+
+    @staticmethod
+    def _length(_: str, /) -> int:
+        return 1
+
+
+class ByteLengthNormalized(_Likelihood):
+    """The highest log-probability for each byte of UTF-8: however a tokenizer cuts the choices."""
+
+    @staticmethod
+    def _length(choice: str, /) -> int:
+        return len(choice.encode())
 
 
 class GreedyTokenSelection(ChoicesSamplingMethod):
@@ -144,48 +183,37 @@ class UnconditionalLikelihoodNormalized(ChoicesSamplingMethod):
                 strict=True,
             )
         ]
-        return ChoicesDecision(
-            choices[_argmax(normalized)],
-            {
-                "normalized_prompt_logprobs": normalized_prompt_logprobs,
-                "input_token_logprobs": input_token_logprobs,
-                "output_token_logprobs": output_token_logprobs,
-                "unconditional_token_logprobs": unconditional_token_logprobs,
-                "normalized_unconditional_prompt_logprobs": normalized,
-            },
-        )
+        meta = {
+            "normalized_prompt_logprobs": normalized_prompt_logprobs,
+            "input_token_logprobs": input_token_logprobs,
+            "output_token_logprobs": output_token_logprobs,
+            "unconditional_token_logprobs": unconditional_token_logprobs,
+            "normalized_unconditional_prompt_logprobs": normalized,
+        }
+        return _highest(choices, normalized, meta)
 
 
 token_length_normalized = TokenLengthNormalized()
 greedy_token_selection = GreedyTokenSelection()
 unconditional_likelihood_normalized = UnconditionalLikelihoodNormalized()
+total_likelihood = TotalLikelihood()
+byte_length_normalized = ByteLengthNormalized()
+
+# The short names that `select(choices_method=…)` takes as well.
+METHODS: dict[str, ChoicesSamplingMethod] = {
+    "token": token_length_normalized,
+    "greedy": greedy_token_selection,
+    "unconditional": unconditional_likelihood_normalized,
+    "sum": total_likelihood,
+    "byte": byte_length_normalized,
+}
 
 
-def decide(
-    method: ChoicesSamplingMethod, choices: Sequence[str], scored: Scored
+def _highest(
+    choices: Sequence[str], scores: Sequence[float], meta: dict[str, Any]
 ) -> ChoicesDecision:
-    """Decide by a method from the runtime's scores.
-
-    Raises:
-        InvalidRequest: a choice has no tokens.
-    """
-    for choice, score in zip(choices, scored.choices, strict=True):
-        if not score.logprobs:
-            raise InvalidRequest(f"the choice {choice!r} has no tokens after this prompt")
-    unconditional = None
-    if method.requires_unconditional_logprobs:
-        unconditional = [_triples(score.unconditional or (), score.ids) for score in scored.choices]
-    return method(
-        choices=choices,
-        normalized_prompt_logprobs=[_mean(score.logprobs) for score in scored.choices],
-        input_token_logprobs=[_triples(score.logprobs, score.ids) for score in scored.choices],
-        output_token_logprobs=[[] for _ in choices],
-        unconditional_token_logprobs=unconditional,
-    )
-
-
-def _triples(logprobs: Sequence[float | None], ids: Sequence[int]) -> list[LogprobTriple]:
-    return [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=True)]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    return ChoicesDecision(choices[best], meta, scores)
 
 
 def _logprobs(choices: list[list[LogprobTriple]]) -> list[list[float]]:
@@ -206,7 +234,3 @@ def _mean_gain(given: list[float], alone: list[float]) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _argmax(values: Sequence[float]) -> int:
-    return max(range(len(values)), key=values.__getitem__)

@@ -23,6 +23,7 @@ from branchline.paths import default_address
 from branchline.protocol import (
     PROTOCOL_VERSION,
     Abort,
+    Ended,
     Failure,
     Flush,
     Flushed,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from typing import Self
 
+    from branchline.hints import Branch
     from branchline.protocol import ModelCard, RuntimeInfo, RuntimeMessage
     from branchline.transport import Transport
 
@@ -132,6 +134,18 @@ class Client(Blocking):
         with self._ask(Info(self.new_rid())) as exchange:
             return (await exchange.next(InfoReply)).info
 
+    def ended(self, program: str, branch: Branch = ()) -> None:
+        """A program, or a branch of it with those below, asks for nothing more; from any thread.
+
+        Raises:
+            InvalidRequest: the program or the branch breaks a rule.
+        """
+        try:
+            message = Ended(program, branch)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+        eventloop.background_loop().call_soon_threadsafe(self._tell, message)
+
     # ------------------------------------------------------------------ the connection
 
     def close(self) -> None:
@@ -161,6 +175,10 @@ class Client(Blocking):
         if self._end is None:
             self._transport.close()
             self._finish("this client has been closed")
+
+    def _tell(self, message: Ended) -> None:
+        if self._end is None:
+            self._transport.send(message)
 
     @contextmanager
     def _ask(self, question: Question, unfinished: int = 1) -> Iterator[_Exchange]:

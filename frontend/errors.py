@@ -15,6 +15,10 @@ class RequestAborted(BranchlineError):
     """The request was aborted before it had finished."""
 
 
+class RequestTimeout(BranchlineError, TimeoutError):
+    """A request, or the run it belongs to, took longer than its `timeout`; it was aborted."""
+
+
 class RuntimeUnavailable(BranchlineError, ConnectionError):
     """The runtime could not be reached, did not start in time, or was lost."""
 

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # the garbage collector may come here from inside
 _loop: asyncio.AbstractEventLoop | None = None
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """The process's background loop, started on a daemon thread at the first call."""
     global _loop  # noqa: PLW0603 - one loop for the process is the point
+    if _loop is not None:  # without the lock: a finalizer may run in a thread that holds it
+        return _loop
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()

@@ -14,30 +14,41 @@ step that will not happen.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+import weakref
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from branchline import eventloop, nodes
+from branchline.collecting import announce
+from branchline.events import Log
 from branchline.feed import Feed
 from branchline.interpreter import Step, execute, needs_backend
 from branchline.program_error import ProgramError, Site, call_site
+from branchline.record import Record
 from branchline.seeds import derive_seed
 from branchline.settings import with_changes
 from branchline.snapshot import Snapshot
 from branchline.variable import Variable
+from branchline.watched import Watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from branchline.interpreter import Run
-    from branchline.protocol import Update
 
 
 class Executor:
     """One state of a run. Threads may share it: what they append comes in order of the calls."""
 
     def __init__(
-        self, run: Run, origin: Executor | None = None, branch: tuple[int, ...] = ()
+        self,
+        run: Run,
+        origin: Executor | None = None,
+        branch: tuple[int, ...] = (),
+        fan_out: int = 1,
     ) -> None:
         self.run = run
         self._lock = threading.Lock()  # of what is submitted
@@ -49,6 +60,13 @@ class Executor:
         self._tail = self.start
         self._pending: list[Step] = []  # constants: they go along with the next request or read
         self._branch = branch  # (ordinal of the fork, index of the branch) of every fork above
+        self._fan_out = fan_out  # branches of the last of them
+        self._origin = origin
+        self._holders = 0  # states that are this one
+        self._told_end = False  # since something was appended
+        self.branches: list[Executor] = []  # of every fork
+        self.record: Record = Record(origin.record.log if origin else Log(), branch)
+        self._traced: bool = origin._traced if origin else announce(self)
         self._gens = 0
         self._forks = 0
 
@@ -63,9 +81,10 @@ class Executor:
             # All steps before any name: where a gen is refused, no variable is left to wait for.
             steps = [self._step(leaf, site) for leaf in node.leaves()]
             for step in steps:
-                if step.name is not None and step.variable is not None:
-                    self.set(step.name, step.variable)
+                for name, variable in step.named():
+                    self.set(name, variable)
             self._pending += steps
+            self._told_end = False
             if self.run.stream or any(needs_backend(step.node) for step in steps):
                 self._flush()
 
@@ -90,13 +109,80 @@ class Executor:
         self.run.body.add_done_callback(wait_for_tail)
         return finished
 
+    def joined(self, branches: Sequence[Executor], mode: str, names: Sequence[str] = ()) -> None:
+        """Record that the branches of a fork have come back, as these variables or as text."""
+        if branches:
+            ordinal = branches[0]._branch[-2]
+            self.tail().add_done_callback(lambda _: self.record.joined(ordinal, mode, tuple(names)))
+
+    def settled(self, *, outside: bool) -> Future[None]:
+        """Done when everything is that was appended to this state and to the branches below it.
+
+        Args:
+            outside: what the body will still append as well.
+        """
+        settled: Future[None] = Future()
+
+        def wait_for_branches(_: Future[Any]) -> None:
+            tails = [branch.tail() for branch in self.below()]
+            left = itertools.count(len(tails), -1)
+
+            def count(_: object) -> None:
+                if next(left) == 0:
+                    settled.set_result(None)
+
+            for tail in tails:
+                tail.add_done_callback(count)
+            count(None)
+
+        (self.finished() if outside else self.tail()).add_done_callback(wait_for_branches)
+        return settled
+
+    def below(self) -> Iterator[Executor]:
+        """Every branch of every fork, and theirs."""
+        for branch in self.branches:
+            yield branch
+            yield from branch.below()
+
+    def cancel(self) -> None:
+        """Abort what this state and the branches below it ask, now and from here on."""
+        self.run.control.cancel(self._branch)
+        self.end()
+
+    def held_by(self, state: object) -> None:
+        """A state is this one. When nobody holds one any more, here or below, nothing will come."""
+        if self._branch:  # where the program starts, it ends with the run
+            self._holders += 1
+            weakref.finalize(state, self._let_go).atexit = False
+
+    def _let_go(self) -> None:
+        self._holders -= 1
+        over, state = None, self
+        while not state._is_held():
+            over, state = state, state._origin or state
+        if over is not None:
+            over.end()
+
+    def _is_held(self) -> bool:
+        return not self._branch or any(one._holders for one in (self, *self.below()))
+
+    def end(self) -> None:
+        """Tell the backend that no more will be asked here; it is advice, and may be wrong."""
+        if not self._told_end:
+            self._told_end = True
+            self.run.claims.end(self.run.backend, self._branch)
+
     def fork(self, size: int) -> list[Executor]:
         """Chains that start where this one is now."""
         with self._lock:
             ordinal, self._forks = self._forks, self._forks + 1
+        # Before anything that the branches do, after everything that came before.
+        self.tail().add_done_callback(lambda _: self.record.forked(ordinal, size))
         branches = [
-            Executor(self.run, self, (*self._branch, ordinal, index)) for index in range(size)
+            type(self)(self.run, self, (*self._branch, ordinal, index), size)
+            for index in range(size)
         ]
+        self.branches += branches
         if self.run.stream:
             for branch in branches:  # shows what it starts with
                 branch._tail = eventloop.submit(branch._advance(branch.start, ()))
@@ -114,8 +200,23 @@ class Executor:
             stop = tuple(dict.fromkeys(params.stop + self.run.template.stop))
             params = with_changes(params, {"stop": stop, "seed": self._seed(params.seed)})
             self._gens += 1
+        seed = None
+        if isinstance(node, nodes.Select) and node.temperature > 0:
+            seed = self._seed(node.seed)
+            self._gens += 1
         name = node.name if isinstance(node, nodes.Gen | nodes.Select | nodes.ScopeEnd) else None
-        return Step(node, site, name, None if name is None else Variable(), params)
+        apart = name is not None and isinstance(node, nodes.Gen) and node.reasoning is not None
+        return Step(
+            node,
+            site,
+            name,
+            variable=None if name is None else Variable(),
+            params=params,
+            branch=self._branch,
+            fan_out=self._fan_out,
+            seed=seed,
+            reasoning=Variable() if apart else None,
+        )
 
     def _seed(self, given: int | None) -> int | None:
         if given is not None or self.run.seed is None:
@@ -129,37 +230,38 @@ class Executor:
             if snapshot.error is None:
                 snapshot = await self._attempt(snapshot, step)
                 self._show(snapshot)
-            if snapshot.error is not None and step.variable is not None:
-                step.variable.fail(snapshot.error)
+            if snapshot.error is not None:
+                for _, variable in step.named():
+                    variable.fail(snapshot.error)
         return snapshot
 
     async def _attempt(self, snapshot: Snapshot, step: Step) -> Snapshot:
         """The snapshot after a step, or the same with an error. Nothing escapes: readers wait."""
-
-        def show(update: Update) -> None:
-            if self.run.stream:
-                self._put(update.text)
-                if step.variable is not None:
-                    step.variable.updates.put(update)
-
+        run = self.run
+        if needs_backend(step.node):
+            run = replace(run, backend=Watched(run.backend, self.record, streams=self._traced))
+        self.record.begin(step)
         try:
-            return await execute(self.run, snapshot, step, show)
+            after = await execute(run, snapshot, step, self._write)
         except ProgramError as error:
-            return replace(snapshot, error=error)
+            failure = error
         except Exception as error:  # noqa: BLE001 - every reader of the state raises it
-            failure = ProgramError(
-                error,
-                program=self.run.program,
-                site=step.site,
-                variable=step.name,
-                prompt=snapshot.text,
-            )
-            return replace(snapshot, error=failure)
+            failure = step.failure(self.run, snapshot, error)
+        else:
+            self.record.end(step, snapshot, after)
+            return after
+        self.record.fail(failure)
+        return replace(snapshot, error=failure)
 
     def _show(self, snapshot: Snapshot) -> None:
         """Put what the snapshot has beyond what was shown."""
         if self.run.stream:
             self._put(snapshot.text[self._shown_chars :])
+
+    def _write(self, text: str) -> None:
+        """Show text of the step that is carried out, as it comes."""
+        self._put(text)
+        self.record.delta(text)
 
     def _put(self, text: str) -> None:
         if text:

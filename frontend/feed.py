@@ -27,6 +27,10 @@ class Feed(Generic[T]):
             self._items.append(item)
         self._wake()
 
+    def items(self) -> list[T]:
+        """What has been put until now."""
+        return self._items.copy()
+
     def follow(self, end: Future[Any]) -> Iterator[T]:
         """The items from the first one on, as they come, until `end` is done and all are read."""
         end.add_done_callback(lambda _: self._wake())

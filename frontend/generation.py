@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from branchline.errors import RuntimeFailed
+from branchline.reasoning import split
+from branchline.typed import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from branchline.nodes import Gen
     from branchline.protocol import Finish, Prompt, TokenLogprob, Update, Usage
 
 
@@ -63,8 +67,10 @@ class Choice:
             ]
             meta["input_top_logprobs"] = [_triples(p.top) for p in self.prompt_logprobs]
         if self.logprobs:
-            meta["output_token_logprobs"] = [_triple(p.logprob, p.token) for p in self.logprobs]
-            meta["output_top_logprobs"] = [_triples(p.top) for p in self.logprobs]
+            meta["output_token_logprobs"] = [
+                _triple(p.logprob, p.token, p.text) for p in self.logprobs
+            ]
+            meta["output_top_logprobs"] = [_triples(p.top, p.top_texts) for p in self.logprobs]
         if self.next_top:  # nothing was generated: the position that would have come
             meta["output_top_logprobs"] = [_triples(self.next_top)]
         return meta
@@ -76,16 +82,60 @@ def _finish_reason(finish: Finish, length: int) -> dict[str, Any]:
     return {"type": "stop", "matched": finish.matched}
 
 
-def _triple(logprob: float | None, token: int) -> list[Any]:
-    return [logprob, token, None]
+def _triple(logprob: float | None, token: int, text: str | None = None) -> list[Any]:
+    return [logprob, token, text]
 
 
-def _triples(top: Iterable[tuple[float, int]]) -> list[list[Any]]:
-    return [_triple(logprob, token) for logprob, token in top]
+def _triples(top: Iterable[tuple[float, int]], texts: Sequence[str] = ()) -> list[list[Any]]:
+    known = itertools.chain(texts, itertools.repeat(None))
+    return [_triple(*pair, text) for pair, text in zip(top, known, strict=False)]
 
 
-def values(choices: Sequence[Choice]) -> tuple[Any, Any]:
-    """A variable's value and meta: of the one choice itself, of several a list."""
-    if len(choices) == 1:
-        return choices[0].text, choices[0].meta()
-    return [choice.text for choice in choices], [choice.meta() for choice in choices]
+class Written:
+    """What the choices of a gen are to the program: of one choice itself, of several a list."""
+
+    def __init__(self, choices: Sequence[Choice], node: Gen) -> None:
+        self._choices = choices
+        self._node = node
+        marks = node.reasoning
+        self._parts = [("", c.text) if marks is None else split(c.text, marks) for c in choices]
+
+    def added(self) -> tuple[Prompt, str]:
+        """What the first choice adds to the state, as it is sent and as it reads.
+
+        Raises:
+            RuntimeFailed: one of them never finished.
+        """
+        pieces = [choice.pieces() for choice in self._choices]
+        marks = self._node.reasoning
+        if marks is None or marks.keep:
+            return pieces[0], self._choices[0].text
+        answer = self._parts[0][1]
+        return (("program", answer),), answer
+
+    def value(self) -> Any:
+        """The answers, as values of the gen's type.
+
+        Raises:
+            InvalidValue: one of them is none.
+        """
+        answers = [answer for _, answer in self._parts]
+        if self._node.type is not None:
+            return _one_or_list([parse(answer, self._node.type) for answer in answers])
+        return _one_or_list(answers)
+
+    def text(self) -> Any:
+        """The answers."""
+        return _one_or_list([answer for _, answer in self._parts])
+
+    def reasoning(self) -> Any:
+        """What was thought before the answers."""
+        return _one_or_list([reasoning for reasoning, _ in self._parts])
+
+    def meta(self) -> Any:
+        """What is known about them."""
+        return _one_or_list([choice.meta() for choice in self._choices])
+
+
+def _one_or_list(items: list[Any]) -> Any:
+    return items[0] if len(items) == 1 else items

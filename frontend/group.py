@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+import asyncio
+import functools
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
 from branchline.errors import InvalidRequest
-from branchline.nodes import Append, Fail, Node, as_node
-from branchline.program_error import ProgramError
-from branchline.snapshot import added, joined
-from branchline.variable import Variable
+from branchline.handle import done
+from branchline.joining import join
+from branchline.nodes import Node, as_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+    from branchline.aio import AsyncProgramState
     from branchline.executor import Executor
-    from branchline.protocol import Prompt
+    from branchline.program_error import ProgramError
     from branchline.state import ProgramState
 
+Mode = Literal["gather_variable", "concate_and_append"]
 
-class ProgramStateGroup(Sequence["ProgramState"]):
+
+class _State(Protocol):
+    _executor: Executor
+
+    def __iadd__(self, other: object) -> Self: ...
+
+
+S = TypeVar("S", bound=_State)
+T = TypeVar("T")
+
+
+class Branches(Sequence[S], Generic[S]):
     """The branches of one fork, in order."""
 
-    def __init__(self, branches: Sequence[ProgramState], source: ProgramState) -> None:
+    def __init__(self, branches: Sequence[S]) -> None:
         self._branches = tuple(branches)
-        self._source = source
 
     def __len__(self) -> int:
         return len(self._branches)
 
     @overload
-    def __getitem__(self, index: int) -> ProgramState: ...
+    def __getitem__(self, index: int) -> S: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[ProgramState]: ...
-    def __getitem__(self, index: int | slice) -> ProgramState | Sequence[ProgramState]:
+    def __getitem__(self, index: slice) -> Sequence[S]: ...
+    def __getitem__(self, index: int | slice) -> S | Sequence[S]:
         return self._branches[index]
 
-    def __setitem__(self, index: int, value: ProgramState) -> None:
+    def __setitem__(self, index: int, value: S) -> None:
         """What `forks[i] += …` ends with: the branch itself. Nothing else can take its place."""
         if value is not self._branches[index]:
             raise InvalidRequest(f"branch {index} of a fork cannot be replaced, only appended to")
 
-    def __iter__(self) -> Iterator[ProgramState]:
+    def __iter__(self) -> Iterator[S]:
         return iter(self._branches)
 
     def __iadd__(
@@ -54,7 +69,7 @@ class ProgramStateGroup(Sequence["ProgramState"]):
             InvalidRequest: a list of another length.
         """
         for branch, node in zip(self._branches, self._nodes(other), strict=True):
-            branch += node  # noqa: PLW2901 - a state is appended to in place
+            branch.__iadd__(node)
         return self
 
     def _nodes(self, other: Any) -> list[Node]:
@@ -66,9 +81,54 @@ class ProgramStateGroup(Sequence["ProgramState"]):
             return [as_node(other(index)) for index in range(len(self))]
         return [as_node(other)] * len(self)
 
-    def join(
-        self, mode: Literal["gather_variable", "concate_and_append"] = "gather_variable"
-    ) -> None:
+    def cancel(self) -> None:
+        """Abort what the branches ask, now and from here on."""
+        for branch in self._branches:
+            branch._executor.cancel()
+
+    def _winner(self) -> Future[int | None]:
+        """The first branch to have settled without an error; None where each has failed."""
+        winner: Future[int | None] = Future()
+        lock = threading.Lock()
+        left = len(self)
+
+        def settle(index: int, _: object) -> None:
+            nonlocal left
+            failed = self._branches[index]._executor.tail().result().error is not None
+            with lock:
+                left -= 1
+                if winner.done() or (failed and left):
+                    return
+                winner.set_result(None if failed else index)
+
+        for index, branch in enumerate(self._branches):
+            settled = branch._executor.settled(outside=False)
+            settled.add_done_callback(functools.partial(settle, index))
+        return winner
+
+    def _first(self, index: int | None) -> S:
+        if index is None:
+            error = self._branches[-1]._executor.tail().result().error
+            assert error is not None, "a branch that has not failed has won"
+            raise error.with_traceback(None)
+        for other, branch in enumerate(self._branches):
+            if other != index:
+                branch._executor.cancel()
+        return self._branches[index]
+
+    def _check_some(self) -> None:
+        if not self._branches:
+            raise InvalidRequest("first(): the fork has no branches")
+
+
+class ProgramStateGroup(Branches["ProgramState"]):
+    """The branches of one fork, in order."""
+
+    def __init__(self, branches: Sequence[ProgramState], source: ProgramState) -> None:
+        super().__init__(branches)
+        self._source = source
+
+    def join(self, mode: Mode = "gather_variable") -> list[dict[str, Any]]:
         """Wait for every branch, then bring what they made to the state that was forked.
 
         `gather_variable`: every variable that the state does not have becomes the list of the
@@ -78,50 +138,77 @@ class ProgramStateGroup(Sequence["ProgramState"]):
 
         `concate_and_append`: the texts that the branches added are appended, in order. If a branch
         failed, the state fails with that branch's error.
+
+        Returns:
+            What each branch has named since the fork, and could make.
         """
-        executors = [branch._executor for branch in self._branches]
-        target = self._source._executor
-        if mode == "gather_variable":
-            _gather(executors, target)
-        elif mode == "concate_and_append":
-            target.submit(_appended(executors))
-        else:
-            raise InvalidRequest(f"mode={mode!r}: join has gather_variable and concate_and_append")
+        return join([branch._executor for branch in self], self._source._executor, mode)
+
+    def errors(self) -> list[ProgramError | None]:
+        """What failed in each branch, when everything appended to it has happened."""
+        return [branch.error() for branch in self]
+
+    def map(self, function: Callable[[ProgramState], T]) -> list[T]:
+        """What a function makes of each branch, one after the other.
+
+        What it appends, all branches ask at the same time; what it reads, it waits for.
+        """
+        return [function(branch) for branch in self]
+
+    def first(self) -> ProgramState:
+        """The first branch where everything appended has happened; the others are cancelled.
+
+        A branch that fails is out of the race.
+
+        Raises:
+            ProgramError: every branch failed.
+            InvalidRequest: there are no branches.
+        """
+        self._check_some()
+        return self._first(self._winner().result())
 
 
-def _gather(branches: Sequence[Executor], target: Executor) -> None:
-    errors = [branch.tail().result().error for branch in branches]
-    names = dict.fromkeys(name for branch in branches for name in branch.variables)
-    for name in [name for name in names if name not in target.variables]:
-        gathered = Variable()
+class AsyncProgramStateGroup(Branches["AsyncProgramState"]):
+    """The branches of one fork of an async program, in order."""
+
+    def __init__(self, branches: Sequence[AsyncProgramState], group: ProgramStateGroup) -> None:
+        super().__init__(branches)
+        self._group = group
+
+    async def join(self, mode: Mode = "gather_variable") -> list[dict[str, Any]]:
+        """`ProgramStateGroup.join`."""
+        await self._settled()
+        return self._group.join(mode)
+
+    async def errors(self) -> list[ProgramError | None]:
+        """`ProgramStateGroup.errors`."""
+        await self._settled()
+        return self._group.errors()
+
+    async def map(self, function: Callable[[AsyncProgramState], Awaitable[T]]) -> list[T]:
+        """What an async function makes of each branch, all at the same time.
+
+        Where one raises, the others end and their branches are cancelled.
+        """
         try:
-            found = [
-                _value(branch, name, error) for branch, error in zip(branches, errors, strict=True)
-            ]
-        except ProgramError as error:
-            gathered.fail(error)
-        else:
-            gathered.fill([value for value, _ in found], [meta for _, meta in found])
-        target.set(name, gathered)
+            async with asyncio.TaskGroup() as tasks:
+                made = [tasks.create_task(_await(function, branch)) for branch in self]
+        except BaseExceptionGroup as errors:
+            self.cancel()
+            raise errors.exceptions[0] from None
+        return [task.result() for task in made]
+
+    async def first(self) -> AsyncProgramState:
+        """`ProgramStateGroup.first`."""
+        self._check_some()
+        winner = self._winner()
+        await done(winner)
+        return self._first(winner.result())
+
+    async def _settled(self) -> None:
+        for branch in self:
+            await done(branch._executor.tail())
 
 
-def _value(branch: Executor, name: str, error: ProgramError | None) -> tuple[Any, Any]:
-    """A branch's value of a variable, with its meta info; raises if it ended before naming it."""
-    variable = branch.variables.get(name)
-    if variable is not None:
-        return variable.get(), variable.meta()
-    if error is not None:
-        raise error
-    return None, None
-
-
-def _appended(branches: Sequence[Executor]) -> Node:
-    pieces: Prompt = ()
-    text = ""
-    for branch in branches:
-        before, after = branch.start.result(), branch.tail().result()
-        if after.error is not None:
-            return Fail(after.error)
-        pieces = joined(pieces, added(after.pieces, before.pieces))
-        text += after.text[len(before.text) :]
-    return Append(pieces, text)
+async def _await(function: Callable[[S], Awaitable[T]], branch: S) -> T:
+    return await function(branch)

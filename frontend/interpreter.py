@@ -1,24 +1,33 @@
-"""Carries out one node: snapshot in, snapshot out. `Gen` and `Select` ask the backend once each."""
+"""Carries out one node: snapshot in, snapshot out. `Gen` and `Select` ask the backend."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import secrets
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from branchline import nodes
-from branchline.choices import decide
-from branchline.generation import Choice, values
-from branchline.protocol import Generate, Score
+from branchline.asking import Generation, ask_scores
+from branchline.claims import Claims
+from branchline.control import Control
+from branchline.errors import InvalidRequest
+from branchline.generation import Written
+from branchline.program_error import ProgramError
+from branchline.reasoning import REASONING_SUFFIX
+from branchline.retry import NO_RETRY, Retry
 from branchline.roles import begin_turn, end_turn
+from branchline.typed import InvalidValue
+from branchline.weighing import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from typing import Any
 
     from branchline.backend import Backend
+    from branchline.control import Branch
     from branchline.program_error import Site
-    from branchline.protocol import ChatTemplate, Update
+    from branchline.protocol import ChatTemplate
     from branchline.sampling_params import SamplingParams
     from branchline.snapshot import Snapshot
     from branchline.variable import Variable
@@ -35,6 +44,9 @@ class Run:
     seed: int | None
     stream: bool
     body: Future[Any]  # what the body returned
+    retry: Retry = NO_RETRY  # what a node starts from
+    control: Control = field(default_factory=Control)
+    claims: Claims = field(default_factory=Claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +58,51 @@ class Step:
     name: str | None  # of what it fills
     variable: Variable | None
     params: SamplingParams | None  # of a Gen, complete
+    branch: Branch = ()  # of the state
+    fan_out: int = 1  # branches of its innermost fork
+    seed: int | None = None  # of a Select that draws
+    reasoning: Variable | None = None  # of a Gen that keeps it apart
+
+    def named(self) -> Iterator[tuple[str, Variable]]:
+        """What it fills, by name."""
+        if self.name is not None and self.variable is not None:
+            yield self.name, self.variable
+            if self.reasoning is not None:
+                yield self.name + REASONING_SUFFIX, self.reasoning
+
+    def failure(self, run: Run, snapshot: Snapshot, error: Exception) -> ProgramError:
+        """What the readers of this step get where an error ended it."""
+        return ProgramError(
+            error,
+            program=run.program,
+            site=self.site,
+            variable=self.name,
+            prompt=snapshot.text,
+            node=self.node,
+        )
 
 
 async def execute(
-    run: Run, snapshot: Snapshot, step: Step, show: Callable[[Update], None]
+    run: Run, snapshot: Snapshot, step: Step, show: Callable[[str], None]
 ) -> Snapshot:
-    """The snapshot after a step. It fills the variable last: after that nothing can fail.
+    """The snapshot after a step. It fills the variables last: after that nothing can fail.
 
     Args:
         run: the run it belongs to.
         snapshot: what was there before.
         step: what to do.
-        show: called with each update of a streamed generation's first choice.
+        show: called with the state's text as a streamed generation adds to it.
     """
     match step.node:
         case nodes.Gen():
-            return await _generate(run, snapshot, step, show)
+            return await _generate(run, snapshot, step, step.node, show)
         case nodes.Select():
-            return await _select(run, snapshot, step.node, step.variable)
+            return await _select(run, snapshot, step, step.node)
         case nodes.ScopeEnd():
             *scopes, start = snapshot.scopes
             assert step.variable is not None
             closed = replace(snapshot, scopes=tuple(scopes))
-            step.variable.fill(snapshot.text[start:])
+            step.variable.fill(snapshot.text[start:], None, snapshot.text[start:])
             return closed
         case _:
             return _constant(snapshot, step.node, run.template)
@@ -93,46 +127,42 @@ def _constant(snapshot: Snapshot, node: nodes.Node, template: ChatTemplate) -> S
             return snapshot.extend(pieces, text)
         case nodes.Fail(error):
             raise error
+        case nodes.Argument(name):
+            raise InvalidRequest(f"the argument {name} of a traced program has no value")
         case _:
             raise AssertionError(f"{node!r} is not a leaf")
 
 
 async def _generate(
-    run: Run, snapshot: Snapshot, step: Step, show: Callable[[Update], None]
+    run: Run, snapshot: Snapshot, step: Step, node: nodes.Gen, show: Callable[[str], None]
 ) -> Snapshot:
-    params = step.params
-    assert params is not None
-    request = Generate(run.backend.new_rid(), snapshot.pieces, params, stream=run.stream)
-    choices = [Choice() for _ in range(params.n)]
-    async for update in run.backend.generate(request):
-        choices[update.index].take(update)
-        if update.index == 0:
-            show(update)
-    pieces = [choice.pieces() for choice in choices]
-    extended = snapshot.extend(pieces[0], choices[0].text)
+    choices = await Generation(run, step, snapshot.pieces, show).choices()
+    written = Written(choices, node)
+    extended = snapshot.extend(*written.added())
+    if step.reasoning is not None:
+        step.reasoning.fill(written.reasoning())
     if step.variable is not None:
-        step.variable.fill(*values(choices))
+        try:
+            value = written.value()
+        except InvalidValue as error:
+            # The text is there and the program goes on; only who wants the value hears of it.
+            failure = step.failure(run, snapshot, error)
+            step.variable.fail(failure, written.meta(), written.text())
+        else:
+            step.variable.fill(value, written.meta(), written.text())
     return extended
 
 
-async def _select(
-    run: Run, snapshot: Snapshot, node: nodes.Select, variable: Variable | None
-) -> Snapshot:
-    scored = await run.backend.score(
-        Score(
-            run.backend.new_rid(),
-            snapshot.pieces,
-            node.choices,
-            unconditional=node.method.requires_unconditional_logprobs,
-        )
-    )
-    taken = decide(node.method, node.choices, scored)
-    usage = {
-        "id": scored.rid,
-        "prompt_tokens": scored.usage.prompt_tokens,
-        "cached_tokens": scored.usage.cached_tokens,
-    }
-    extended = snapshot.add(("program", taken.decision))
-    if variable is not None:
-        variable.fill(taken.decision, usage | taken.meta_info)
+async def _select(run: Run, snapshot: Snapshot, step: Step, node: nodes.Select) -> Snapshot:
+    scored, neutral = await ask_scores(run, step, snapshot.pieces)
+    seed = secrets.randbits(63) if step.seed is None else step.seed
+    decision, meta = weigh(node, scored, neutral, seed)
+    extended = snapshot.add(("program", decision))
+    if step.variable is not None:
+        usage = {
+            "id": scored.rid,
+            "prompt_tokens": scored.usage.prompt_tokens,
+            "cached_tokens": scored.usage.cached_tokens,
+        }
+        step.variable.fill(decision, usage | meta, decision)
     return extended

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from branchline.choices import token_length_normalized
+from branchline.choices import METHODS, ChoicesSamplingMethod, token_length_normalized
+from branchline.control import check_timeout
 from branchline.errors import InvalidRequest
 from branchline.nodes import ExprList, Gen, Node, RoleBegin, RoleEnd, Select, as_node
-from branchline.settings import sampling_changes
+from branchline.settings import check_retry, sampling_changes
+from branchline.typed import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
-    from branchline.choices import ChoicesSamplingMethod
+    from branchline.retry import Retry
 
-MAX_SELECT_TEMPERATURE = 1e-5
+MIN_SELECT_TEMPERATURE = 1e-5  # at or below it the best choice is taken
 
 
 def gen(
@@ -40,12 +44,16 @@ def gen(
     logprob_start_len: int | None = None,
     top_logprobs_num: int | None = None,
     choices: Sequence[str] | None = None,
-    choices_method: ChoicesSamplingMethod | None = None,
+    choices_method: ChoicesSamplingMethod | str | None = None,
+    type: Any = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
 ) -> Node:
     """Text that the model writes, kept in the variable `name`.
 
     What is None is as the run has it (`Program.run`); `stop` replaces the run's. With `choices` it
-    is a `select`, and only `name`, `choices`, `temperature` and `choices_method` count.
+    is a `select`, and only `name`, `choices`, `temperature`, `choices_method`, `seed`, `timeout`
+    and `retry` count.
 
     Args:
         name: the variable; without one the text is only appended.
@@ -69,9 +77,27 @@ def gen(
         top_logprobs_num: report this many of the likeliest tokens at each position.
         choices: write the likeliest of these instead.
         choices_method: how to decide between them.
+        type: what the variable is: int, float, bool, `Literal`, an `Enum`, a list, a dataclass, a
+            pydantic model … Where the text is none, reading the variable raises `ProgramError` with
+            an `InvalidValue`; the text stays, in the state and in `ProgramState.text_of`.
+        timeout: seconds that an attempt may take, waiting included.
+        retry: whether and when to try again what failed.
+
+    Raises:
+        InvalidRequest: a value breaks a rule.
     """
     if choices:
-        return select(name, choices, temperature or 0.0, choices_method or token_length_normalized)
+        return select(
+            name,
+            choices,
+            temperature or 0.0,
+            choices_method or token_length_normalized,
+            seed=seed,
+            timeout=timeout,
+            retry=retry,
+        )
+    if type is not None:
+        check_type(type)
     changes = sampling_changes(
         {
             "max_tokens": max_tokens,
@@ -94,30 +120,74 @@ def gen(
             "top_logprobs_num": top_logprobs_num,
         }
     )
-    return Gen(name, MappingProxyType(changes))
+    return Gen(
+        name,
+        MappingProxyType(changes),
+        type=type,
+        timeout=check_timeout(timeout),
+        retry=check_retry(retry),
+    )
 
 
 def select(
     name: str | None = None,
     choices: Sequence[str] | None = None,
     temperature: float = 0.0,
-    choices_method: ChoicesSamplingMethod = token_length_normalized,
+    choices_method: ChoicesSamplingMethod | str = token_length_normalized,
+    *,
+    calibration: str | None = None,
+    seed: int | None = None,
+    timeout: float | None = None,
+    retry: Retry | None = None,
 ) -> Node:
     """The choice that the model finds likeliest here, kept in the variable `name`.
 
+    What is known about it (`ProgramState.get_meta_info`) has the `probabilities` of the choices.
+
+    Args:
+        name: the variable; without one the choice is only appended.
+        choices: the texts to choose from.
+        temperature: 0 takes the best. Above it one is drawn by exp(score / temperature).
+        choices_method: what the best is: a method, or "token", "greedy", "unconditional", "sum" or
+            "byte".
+        calibration: a text that should favour no choice, such as "Answer:". What it says for each
+            is subtracted; it takes a second request.
+        seed: makes a draw repeat.
+        timeout: seconds that an attempt may take, waiting included.
+        retry: whether and when to try again what failed.
+
     Raises:
-        InvalidRequest: there are no choices, one is not text, or the temperature is not 0.
+        InvalidRequest: there are no choices, one is not text, or another value breaks a rule.
     """
     if not choices or isinstance(choices, str):
         raise InvalidRequest(f"choices={choices!r}: select needs a list of at least one text")
     for choice in choices:
         if not isinstance(choice, str):
             raise InvalidRequest(f"choices holds {choice!r}; every choice must be text")
-    if temperature > MAX_SELECT_TEMPERATURE:
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise InvalidRequest(f"temperature={temperature}: must be at least 0")
+    if calibration == "":
+        raise InvalidRequest('calibration="": must be some text, such as "Answer:"')
+    return Select(
+        name,
+        tuple(choices),
+        _method(choices_method),
+        temperature if temperature > MIN_SELECT_TEMPERATURE else 0.0,
+        seed=seed,
+        calibration=calibration,
+        timeout=check_timeout(timeout),
+        retry=check_retry(retry),
+    )
+
+
+def _method(method: ChoicesSamplingMethod | str) -> ChoicesSamplingMethod:
+    if isinstance(method, ChoicesSamplingMethod):
+        return method
+    if method not in METHODS:
         raise InvalidRequest(
-            f"temperature={temperature}: select draws nothing, it takes the best; leave it at 0"
+            f"choices_method={method!r}: must be a ChoicesSamplingMethod or {', '.join(METHODS)}"
         )
-    return Select(name, tuple(choices), choices_method)
+    return METHODS[method]
 
 
 def system(expr: str | Node | None = None) -> ExprList:

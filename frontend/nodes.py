@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from branchline.choices import ChoicesSamplingMethod
     from branchline.protocol import Prompt
+    from branchline.reasoning import ReasoningFormat
+    from branchline.retry import Retry
 
 
 class Node:
@@ -57,6 +59,10 @@ class Gen(Node):
 
     name: str | None
     changes: Mapping[str, Any]  # fields of SamplingParams that differ from the run's
+    type: Any = None  # what the variable's value is; None: the text
+    reasoning: ReasoningFormat | None = None  # set: it is kept apart from the answer
+    timeout: float | None = None  # seconds, of each attempt
+    retry: Retry | None = None  # None: as the run has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,24 @@ class Select(Node):
     name: str | None
     choices: tuple[str, ...]
     method: ChoicesSamplingMethod
+    temperature: float = 0.0  # above 0: drawn, not the best
+    seed: int | None = None  # of the draw
+    calibration: str | None = None  # a text that should favour none of the choices
+    timeout: float | None = None
+    retry: Retry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument(Node):
+    """An argument of a program that is only traced: it can be appended, and nothing else."""
+
+    name: str
+
+    def __str__(self) -> str:
+        raise TypeError(f"the argument {self.name} has no text while the program is traced")
+
+    def __format__(self, _: str) -> str:
+        return str(self)
 
 
 @dataclass(frozen=True, slots=True)

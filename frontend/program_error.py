@@ -11,6 +11,8 @@ from branchline.errors import BranchlineError
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from branchline.nodes import Node
+
 PROMPT_TAIL_CHARS = 60
 
 
@@ -35,6 +37,7 @@ class ProgramError(BranchlineError):
         site: the line that submitted the node, or that raised in the body.
         variable: the variable that the node was to fill, if any.
         prompt_tail: the end of the text that the state had before.
+        node: what failed; None where the body raised.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class ProgramError(BranchlineError):
         site: Site,
         variable: str | None = None,
         prompt: str = "",
+        node: Node | None = None,
     ) -> None:
         where = f"program {program!r}" + (f", variable {variable!r}" if variable else "")
         tail = prompt[-PROMPT_TAIL_CHARS:]
@@ -55,6 +59,7 @@ class ProgramError(BranchlineError):
         self.site = site
         self.variable = variable
         self.prompt_tail = tail
+        self.node = node
 
 
 def call_site() -> Site:

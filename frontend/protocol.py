@@ -14,11 +14,12 @@ import msgpack
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from branchline.errors import ProtocolError
+from branchline.hints import Branch, Hints, check_branch, check_program
 from branchline.sampling_params import SamplingParams
 
 M = TypeVar("M")
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 _FORBID_EXTRA = ConfigDict(extra="forbid")
@@ -58,10 +59,10 @@ class Generate:
     params: SamplingParams = field(default_factory=SamplingParams)
     stream: bool = True  # False: one update per choice, at its end
     cache_salt: str | None = None
-    program: str | None = None  # reserved: the program this request belongs to
+    program: str | None = None  # the run this request belongs to; unique on the connection
     priority: int = 0  # reserved: anything but 0 is refused
     timeout: float | None = None  # reserved: anything but None is refused
-    hints: dict[str, Any] | None = None  # reserved: advice, never needed for a right answer
+    hints: Hints | None = None
     type: Literal["generate"] = "generate"
 
 
@@ -78,7 +79,7 @@ class Score:
     program: str | None = None
     priority: int = 0
     timeout: float | None = None
-    hints: dict[str, Any] | None = None
+    hints: Hints | None = None
     type: Literal["score"] = "score"
 
 
@@ -89,6 +90,27 @@ class Abort:
     __pydantic_config__ = _FORBID_EXTRA
     rid: str
     type: Literal["abort"] = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program, or a branch of it with those below, asks for nothing more.
+
+    Advice like `Hints`: nothing is answered, what is live goes on, and what is not known is
+    ignored.
+
+    Raises:
+        ValueError: the program or the branch breaks a rule.
+    """
+
+    __pydantic_config__ = _FORBID_EXTRA
+    program: str
+    branch: Branch = ()
+    type: Literal["ended"] = "ended"
+
+    def __post_init__(self) -> None:
+        check_program(self.program)
+        check_branch(self.branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +196,9 @@ class TokenLogprob:
     logprob: float | None
     token: int
     top: tuple[tuple[float, int], ...] = ()  # (logprob, token), most likely first
+    # What they read as, of a backend that tells texts and no ids: those are -1
+    text: str | None = None
+    top_texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +343,7 @@ class Failure:
     type: Literal["failure"] = "failure"
 
 
-ClientMessage = Hello | Generate | Score | Abort | Flush | Info | Ping | Bye
+ClientMessage = Hello | Generate | Score | Abort | Ended | Flush | Info | Ping | Bye
 RuntimeMessage = Greeting | Outputs | Scored | Flushed | InfoReply | Pong | Failure
 
 _client_messages: TypeAdapter[ClientMessage] = TypeAdapter(

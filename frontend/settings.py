@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from branchline.errors import InvalidRequest
+from branchline.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,9 @@ SAMPLING_SETTINGS = {
     "logprob_start_len": "logprob_start",
     "top_logprobs_num": "top_logprobs",
 }
-RUN_SETTINGS = frozenset(SAMPLING_SETTINGS) | {"backend", "model_defaults", "seed", "stream"}
+# Those that `run_batch` takes as well, beside what it names itself.
+CONTROL_SETTINGS = ("model_defaults", "retry", "timeout")
+RUN_SETTINGS = frozenset((*SAMPLING_SETTINGS, *CONTROL_SETTINGS, "backend", "seed", "stream"))
 
 
 def sampling_changes(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,6 +61,17 @@ def sampling_changes(given: Mapping[str, Any]) -> dict[str, Any]:
     if changes.get("logprob_start") == -1:  # SGLang's way of saying none
         changes["logprob_start"] = None
     return changes
+
+
+def check_retry(retry: Retry | None) -> Retry | None:
+    """The policy.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if retry is not None and not isinstance(retry, Retry):
+        raise InvalidRequest(f"retry={retry!r}: must be a Retry, such as Retry(attempts=5)")
+    return retry
 
 
 def with_changes(params: SamplingParams, changes: Mapping[str, Any]) -> SamplingParams:

@@ -10,6 +10,7 @@ from branchline.errors import InvalidRequest
 from branchline.group import ProgramStateGroup
 from branchline.language import turn
 from branchline.nodes import Node, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, as_node
+from branchline.seen import Seen
 from branchline.streams import (
     async_text_chunks,
     async_variable_chunks,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from branchline.snapshot import Snapshot
 
 
-class ProgramState:
+class ProgramState(Seen):
     """The text of one program, or of one branch of it, and its variables.
 
     Appending returns at once; reading waits for what it needs. Where something failed, reading
@@ -40,10 +41,6 @@ class ProgramState:
     The state that `run(stream=True)` returns is the body's state seen from outside: reading its
     text, or a variable that the body has not named yet, waits for the body.
     """
-
-    def __init__(self, executor: Executor, *, outside: bool = False) -> None:
-        self._executor = executor
-        self._outside = outside
 
     # ------------------------------------------------------------------ appending
 
@@ -102,6 +99,14 @@ class ProgramState:
     def get_var(self, name: str) -> Any:
         """`s[name]`."""
         return self._named(name).get()
+
+    def text_of(self, name: str) -> Any:
+        """What was written for a variable, whatever the type of its value; of several a list.
+
+        None for a variable that the program has set itself. Raises like `s[name]` where nothing was
+        written.
+        """
+        return self._named(name).text()
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)

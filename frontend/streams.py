@@ -37,15 +37,15 @@ def _rest(executor: Executor, snapshot: Snapshot) -> Iterator[str]:
 
 
 def variable_chunks(variable: Variable) -> Iterator[Any]:
-    """The text of a variable as it comes; its value in one piece if it does not stream."""
+    """The text of a variable as it comes; in one piece if it does not stream."""
     streamed = False
     for update in variable.updates.follow(variable.filled):
         streamed = True
         if update.text:
             yield update.text
-    value = variable.get()
     if not streamed:
-        yield value
+        yield variable.whole()
+    variable.get()
 
 
 async def async_variable_chunks(variable: Variable) -> AsyncIterator[Any]:
@@ -69,6 +69,6 @@ async def async_variable_chunks_with_meta(variable: Variable) -> AsyncIterator[t
         if update.text or update.finish is not None:
             yield unseen.text, unseen.meta()
             unseen = Choice()
-    value = variable.get()
     if not streamed:
-        yield value, variable.meta()
+        yield variable.whole(), variable.meta()
+    variable.get()

@@ -22,14 +22,16 @@ class Variable:
         self.updates: Feed[Update] = Feed()  # of a streamed generation's first choice
         self.filled: Future[Any] = Future()
         self._meta: Any = None
+        self._text: Any = None
 
-    def fill(self, value: Any, meta: Any = None) -> None:
-        """Give it its value and what is known about it."""
-        self._meta = meta
+    def fill(self, value: Any, meta: Any = None, text: Any = None) -> None:
+        """Give it its value, what is known about it, and the text that was written for it."""
+        self._meta, self._text = meta, text
         self.filled.set_result(value)
 
-    def fail(self, error: ProgramError) -> None:
-        """Say why it has no value."""
+    def fail(self, error: ProgramError, meta: Any = None, text: Any = None) -> None:
+        """Say why it has no value; what was written may be there all the same."""
+        self._meta, self._text = meta, text
         self.filled.set_exception(error)
 
     @property
@@ -49,7 +51,21 @@ class Variable:
             raise error.with_traceback(None)
         return self.filled.result()
 
+    def text(self) -> Any:
+        """What was written for it, when it is there, also where that is no value of its type.
+
+        Raises like `get` where nothing was; None for a value that a program has set.
+        """
+        if self.filled.exception() is None or self._text is None:
+            self.get()
+        return self._text
+
+    def whole(self) -> Any:
+        """Its text, or its value where a program has set it. Raises like `text`."""
+        text = self.text()
+        return self.get() if text is None else text
+
     def meta(self) -> Any:
-        """What is known about its value, when it is there, if anything is. Raises like `get`."""
-        self.get()
+        """What is known about it, when it is there, if anything is. Raises like `text`."""
+        self.text()
         return self._meta

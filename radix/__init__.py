@@ -9,6 +9,8 @@ What this package promises:
   next `evict` or `flush`; a root's is good for as long as it is held.
 * Eviction takes the least recently used unlocked pages, whole leaves first to last and the last one
   from its tail, in an order that depends on the calls alone: recency is a counter, not a clock.
+* Before recency comes what was said of the future (`Standing`): what has ended goes first, what is
+  needed last. Advice protects nothing and changes no count; without any there is recency alone.
 * Two salts never share a page, and neither can see what the other has cached.
 
 Nothing here is thread-safe; one thread owns a tree and its pool.
@@ -16,7 +18,7 @@ Nothing here is thread-safe; one thread owns a tree and its pool.
 
 from __future__ import annotations
 
-from branchline.radix.node import Match, Node, TokenArray, TokenIds, descend
+from branchline.radix.node import Match, Node, Standing, TokenArray, TokenIds, descend
 from branchline.radix.pages import PADDING_PAGE, PageArray, PagePool
 from branchline.radix.tree import RadixTree
 
@@ -27,6 +29,7 @@ __all__ = [
     "PageArray",
     "PagePool",
     "RadixTree",
+    "Standing",
     "TokenArray",
     "TokenIds",
     "descend",

@@ -20,6 +20,8 @@ def check_children(node: Node) -> None:
     assert node.locks >= 0, f"a negative lock: {node}"
     below = sum(child.locks for child in node.children.values())
     assert node.locks >= below, f"{below} locks below, fewer on the node itself: {node}"
+    below = node.needs_here + sum(child.needs for child in node.children.values())
+    assert node.needs >= below, f"{below} needs here and below, fewer in all: {node}"
     for token, child in node.children.items():
         assert len(child.tokens) == len(child.pages) > 0, f"tokens and pages differ: {child}"
         assert child.tokens[0] == token, f"filed under {token}: {child}"

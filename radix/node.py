@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -34,6 +35,15 @@ class Run(Protocol):
 AnyRun = TypeVar("AnyRun", bound=Run)
 
 
+class Standing(IntEnum):
+    """What a cached run is worth, by what is known of the future: lower ones are evicted first."""
+
+    ENDED = 0  # nobody has used it since those who did have ended
+    UNKNOWN = 1  # nobody said anything
+    NEEDED = 2  # somebody will go on from here, or from below
+    SHARED = 3  # several will go on from the end of it
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Node:
     """A run of cached tokens. A root, and a node that has left the tree, hold no tokens.
@@ -49,7 +59,10 @@ class Node:
     children: dict[int, Node] = field(default_factory=dict, repr=False)  # by their first token
     locks: int = 0  # held on this node and on the nodes below it
     last_use: int = 0  # the tree's counter when the end of this run was last reached
-    queued: bool = False  # has an entry in the eviction queue
+    needs: int = 0  # how many said that they go on from here, or from a node below
+    needs_here: int = 0  # of those, how many from its end as it is now
+    ended: bool = False  # who used it last has ended
+    queued: int = 0  # a bit for each standing under which the eviction queue has an entry
 
     @property
     def start(self) -> int:
@@ -65,6 +78,13 @@ class Node:
     def is_candidate(self) -> bool:
         """Whether eviction may take it now: an unlocked leaf."""
         return self.locks == 0 and not self.children and len(self.tokens) > 0
+
+    @property
+    def standing(self) -> Standing:
+        """What it is worth."""
+        if self.needs:
+            return Standing.SHARED if self.needs_here > 1 else Standing.NEEDED
+        return Standing.ENDED if self.ended else Standing.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

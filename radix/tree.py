@@ -152,6 +152,43 @@ class RadixTree:
         for step in upward(node):
             self._settle(step)
 
+    # Advice
+
+    def need(self, node: Node, count: int = 1) -> None:
+        """Says that `count` will go on from the end of `node`: its path is evicted late.
+
+        Advice, not a lock: it may go all the same, and the handle is still good for `unneed`.
+        """
+        node.needs_here += count
+        for step in upward(node):
+            step.needs += count
+
+    def unneed(self, node: Node, end: int, count: int = 1) -> None:
+        """Takes back a `need` of a node that ended at `end` then."""
+        if node.end == end:  # else it has lost its tail, and what was there is forgotten
+            node.needs_here -= count
+        for step in upward(node):
+            assert step.needs >= count, f"taking back {count} needs of {step}"
+            step.needs -= count
+            self._queue.fell(step)
+
+    def end(self, node: Node, start: int) -> None:
+        """Says that whoever used `node` has ended: what is cached behind `start` goes first.
+
+        That is what begins with the path of `node` and is longer than `start`, where nobody needs
+        or holds it, until it is used again. A `node` that was evicted counts as far as it is left.
+        """
+        own = [step for step in upward(node) if len(step.tokens) and step.end > start]
+        if not own:
+            return
+        top = own[-1]
+        if top.start < start:
+            self._split(top, start - top.start)
+        for step in subtree(top):
+            if not step.needs and not step.locks:
+                step.ended = True
+                self._queue.fell(step)
+
     # Shrinking
 
     def evict(self, count: int) -> PageArray:
@@ -185,6 +222,7 @@ class RadixTree:
         self._clock += 1
         for step in upward(node):
             step.last_use = self._clock
+            step.ended = False
 
     def _settle(self, node: Node) -> None:
         """Puts `node` where its children and locks say: a root is kept or not, a leaf is queued."""
@@ -207,6 +245,8 @@ class RadixTree:
             children={int(node.tokens[at]): node},
             locks=node.locks,
             last_use=node.last_use,
+            needs=node.needs,
+            ended=node.ended,
         )
         node.parent.children[int(node.tokens[0])] = upper
         node.parent = upper
@@ -226,6 +266,7 @@ class RadixTree:
         leaf.tokens, leaf.pages = leaf.tokens[:kept], leaf.pages[:kept]
         if kept:
             leaf.end -= count
+            leaf.needs_here = 0
             self._queue.add(leaf)
         return pages
 

@@ -6,8 +6,9 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from branchline.hints import Hints, check_program
 from branchline.runtime.gather import Generation, Scoring
-from branchline.runtime.request import Request
+from branchline.runtime.request import Origin, Request
 from branchline.runtime.text import TextStream
 from branchline.sampling_params import MAX_CHOICES, SamplingParams
 from branchline.seeds import derive_seed
@@ -31,6 +32,7 @@ class Admission:
     def generation(self, client: bytes, message: Generate) -> Generation:
         """A request for each of the `n` choices."""
         _refuse_reserved(message)
+        origin = _origin(message)
         params = message.params
         params.check_vocabulary(self.card.vocab_size)
         prompt = self._encode(message.prompt)
@@ -52,6 +54,7 @@ class Admission:
                 client=client,
                 stream=message.stream,
                 salt=message.cache_salt,
+                origin=origin if index == 0 else None,  # a program goes on from the first
             )
             for index in range(params.n)
         ]
@@ -60,6 +63,7 @@ class Admission:
     def scoring(self, client: bytes, message: Score) -> Scoring:
         """A request for each choice, and if asked another for the choice without the prompt."""
         _refuse_reserved(message)
+        origin = _origin(message)
         if not message.choices:
             raise ValueError("choices is empty: name at least one")
         if len(message.choices) > MAX_CHOICES:
@@ -74,6 +78,8 @@ class Admission:
             self._prefill(client, message, index, ids, start)
             for index, (ids, start) in enumerate(sequences)
         ]
+        if origin is not None:
+            requests[0].origin = replace(origin, goes_on_at=sequences[0][1])
         return Scoring(client, message.rid, requests, len(message.choices))
 
     def _encode(self, prompt: Prompt) -> list[int]:
@@ -133,6 +139,16 @@ def _clamped(params: SamplingParams, room: int) -> SamplingParams:
     if params.max_tokens <= room:
         return params
     return replace(params, max_tokens=room, min_tokens=min(params.min_tokens, room))
+
+
+def _origin(message: Generate | Score) -> Origin | None:
+    check_program(message.program)
+    if message.program is None and message.hints is None:
+        return None
+    hints = message.hints or Hints()
+    if message.program is None and hints.branch:
+        raise ValueError(f"branch={hints.branch}: of which program? Send its id as well")
+    return Origin(message.program, hints)
 
 
 def _refuse_reserved(message: Generate | Score) -> None:

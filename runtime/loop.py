@@ -17,6 +17,7 @@ from branchline.runtime.stats import Counters, runtime_info
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from branchline.hints import Branch
     from branchline.protocol import FailureCode, RuntimeInfo
     from branchline.runtime.batch import Batch
     from branchline.runtime.config import RuntimeConfig
@@ -75,6 +76,10 @@ class Loop:
     def abort(self, requests: Sequence[Request]) -> None:
         """End requests; each live one gets a failure of code `aborted`."""
         self._inbox.put(lambda: self._abort(requests))
+
+    def ended(self, client: bytes, program: str | None = None, branch: Branch = ()) -> None:
+        """A branch of a program asks nothing more; with no program, none of the client's does."""
+        self._inbox.put(lambda: self.scheduler.memory.programs.ended(client, program, branch))
 
     def flush(self, done: Callable[[int], None]) -> None:
         """Drop every cached prefix that nobody holds; `done` gets the number of pages."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from branchline.radix import PADDING_PAGE, PagePool, RadixTree
+from branchline.runtime.programs import Programs
 from branchline.runtime.request import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Memory:
     def __init__(self, pages: int, slots: int, max_context: int, *, cache: bool = True) -> None:
         self.pool = PagePool(pages)
         self.tree = RadixTree()
+        self.programs = Programs(self.tree)
         self.table = np.full((slots, max_context), PADDING_PAGE, dtype=np.int32)
         self.evicted = 0  # pages, since the start
         self.on_publish: Callable[[Request, int], None] = lambda *_: None
@@ -134,6 +136,7 @@ class Memory:
         """`count` pages, evicting as needed; the caller has checked that they can be had."""
         shortage = count - self.pool.free
         if shortage > 0:
+            self.programs.expire()
             evicted = self.tree.evict(shortage)
             self.evicted += len(evicted)
             self.pool.release(evicted)
@@ -152,6 +155,7 @@ class Memory:
         row = self.table[request.slot]
         self.pool.release(row[request.cached_len : request.held].copy())
         assert request.node is not None
+        self.programs.computed(request)
         self.tree.unlock(request.node)
         self._free_slots.append(request.slot)
         request.node = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from branchline.hints import Hints
     from branchline.protocol import TokenLogprob
     from branchline.radix import Node
     from branchline.runtime.text import TextStream
@@ -24,6 +25,15 @@ class State(Enum):
     WAITING = auto()  # holds nothing
     RUNNING = auto()  # holds a slot, pages and a lock
     FINISHED = auto()  # holds nothing, has been answered
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a client tells of where a request comes from. One request of a job has it, for all."""
+
+    program: str | None
+    hints: Hints
+    goes_on_at: int | None = None  # where the program goes on; None: at the request's end
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -49,6 +59,7 @@ class Request:
     client: bytes = b""
     stream: bool = True
     salt: str | None = None
+    origin: Origin | None = None
     owner: object = None  # whoever gathers the answers of several requests
     id: int = field(default_factory=lambda: next(_ids))
     # Waiting

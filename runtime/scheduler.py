@@ -37,6 +37,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Let a request wait for its turn."""
+        self.memory.programs.arrived(request)
         self.waiting.add(request)
 
     def retire(self, request: Request) -> None:

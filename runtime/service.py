@@ -11,6 +11,7 @@ from branchline.protocol import (
     PROTOCOL_VERSION,
     Abort,
     Bye,
+    Ended,
     Failure,
     Flush,
     Flushed,
@@ -98,6 +99,7 @@ class Service:
         with self._lock:
             live = _close(self._jobs.pop(client, {}))
         self._abort(live)
+        self._loop.ended(client)
 
     def overload(self, client: bytes, reason: str) -> int:
         """The client does not keep up: end what it has running and say so; the number of jobs."""
@@ -124,6 +126,8 @@ class Service:
                     job = self._jobs[client].get(message.rid)
                     live = [] if job is None else list(job.live)
                 self._abort(live)
+            case Ended():
+                self._loop.ended(client, message.program, message.branch)
             case Flush():
                 self._loop.flush(lambda pages: self._post(client, Flushed(message.rid, pages)))
             case Info():

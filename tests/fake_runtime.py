@@ -90,6 +90,7 @@ class FakeLoop:
     def __init__(self, on_events: Callable[[list[tuple[Request, Update | Failure]]], None]) -> None:
         self.live: list[Request] = []
         self.aborts = 0
+        self.ends: list[tuple] = []
         self.most_live = 0
         self._on_events = on_events
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -106,6 +107,9 @@ class FakeLoop:
 
     def abort(self, requests: Sequence[Request]) -> None:
         self._inbox.put(lambda: self._abort(list(requests)))
+
+    def ended(self, client: bytes, program: str | None = None, branch=()) -> None:
+        self.ends.append((client, program, branch))
 
     def flush(self, done: Callable[[int], None]) -> None:
         self._inbox.put(lambda: done(7))

@@ -56,6 +56,7 @@ def test_an_example_is_short(path: Path) -> None:
 
 def test_every_example_is_run_here() -> None:
     tested = {"quickstart", "triage", "gsm8k", "tree_of_thought", "agent", "chat"}
+    tested |= {"async_agent", "extraction", "debate"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -110,3 +111,22 @@ def test_chat(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     turns = re.findall(r"\[(\d+) of (\d+) prompt tokens cached\]", output)
     assert len(turns) == 2, "an empty line is no turn"
     assert int(turns[1][0]) >= int(turns[0][1]), "the second turn finds the whole first one"
+
+
+def test_async_agent(run: Callable[..., str]) -> None:
+    answers = re.findall(r"^  => (.+)$", run("async_agent"), re.MULTILINE)
+    assert len(answers) == 3
+    assert "79" in answers[0]
+
+
+def test_extraction(run: Callable[..., str]) -> None:
+    output = run("extraction")
+    assert "listing: Listing(item='tent', price=95, " in output
+    assert "price=30, condition='used')" in output
+    assert len(re.findall(r"cheap: (True|False|.* which is not bool)", output)) == 3
+
+
+def test_debate(run: Callable[..., str]) -> None:
+    output = run("debate")
+    assert re.findall(r"^ +(for|against): because", output, re.MULTILINE) == ["for", "against"] * 2
+    assert re.search(r"^The winner: (for|against) \(\d+%\), because", output, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""The `branchline` command: `pull`, `serve`, `run`, `chat`, `info`, `doctor`.
+"""The `branchline` command: `pull`, `serve`, `run`, `trace`, `chat`, `info`, `doctor`.
 
-Promises: flags are the fields of `RuntimeConfig`; `run`, `chat` and `info` against a runtime that
-is there need no torch.
+Promises: flags are the fields of `RuntimeConfig`; `run`, `trace`, `chat` and `info` against a
+runtime that is there need no torch.
 """
 
 from __future__ import annotations

@@ -184,3 +184,27 @@ def test_many_forks_use_only_the_pools_threads() -> None:
     assert len(backend.requests) == 64 * 30
     assert states[5].ret_value == ["5" + "-ok" * 4] * 16
     assert max(most) <= before + 64 + 1  # the pool and the loop
+
+
+@pytest.mark.parametrize("kind", ["threads", "async"])
+def test_items_begin_no_further_ahead_than_results_are_taken(kind, soon) -> None:
+    begun = []
+
+    @bl.function
+    def program(s, i):
+        begun.append(i)
+        s += f"{i}"
+
+    @bl.function
+    async def async_program(s, i):
+        begun.append(i)
+        s += f"{i}"
+
+    chosen = program if kind == "threads" else async_program
+    states = chosen.run_batch(
+        [(i,) for i in range(100)], backend=FakeBackend(), num_threads=2, generator_style=True
+    )
+    assert soon(lambda: next(states)).text() == "0"
+    time.sleep(0.1)
+    assert len(begun) <= 5
+    assert [state.text() for state in soon(lambda: [*states])] == [f"{i}" for i in range(1, 100)]

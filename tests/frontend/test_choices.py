@@ -7,9 +7,10 @@ from branchline import (
     token_length_normalized,
     unconditional_likelihood_normalized,
 )
-from branchline.choices import ChoicesDecision, ChoicesSamplingMethod, decide
+from branchline.choices import ChoicesDecision, ChoicesSamplingMethod
 from branchline.errors import InvalidRequest
 from branchline.protocol import ChoiceScore, Scored, Usage
+from branchline.weighing import decide
 
 CHOICES = ["organ", "organism", "antidisestablishmentarianism"]
 LOGPROBS = [[-0.1], [-0.1, -0.3], [-0.4, -0.25, -0.1, *[-0.01] * 5]]

@@ -63,11 +63,11 @@ def test_the_first_parameter_is_s() -> None:
         def state_first(state, x):
             pass
 
-    with pytest.raises(TypeError, match="is async"):
+    with pytest.raises(TypeError, match="has a yield"):
 
         @bl.function
-        async def later(s):
-            pass
+        def pieces(s):
+            yield
 
 
 def test_methods_are_programs(backend) -> None:

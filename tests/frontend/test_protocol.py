@@ -155,7 +155,6 @@ def test_the_error_names_the_field(change: dict, says: str) -> None:
     [
         Generate("r", (("program", "half a pair: \ud83d"),)),
         Generate("r", (("tokens", (2**70,)),)),
-        Generate("r", (), hints={"f": object()}),
         Score("r", (("program", "x"),), ("\ud83d",)),
     ],
 )

@@ -316,7 +316,9 @@ def test_empty_choices_make_a_gen() -> None:
         ({"choices": []}, "at least one"),
         ({"choices": "abc"}, "at least one"),
         ({"choices": ["a", 1]}, "every choice must be text"),
-        ({"choices": ["a"], "temperature": 0.7}, "leave it at 0"),
+        ({"choices": ["a"], "temperature": -0.7}, "must be at least 0"),
+        ({"choices": ["a"], "choices_method": "best"}, "token, greedy, unconditional, sum, byte"),
+        ({"choices": ["a"], "calibration": ""}, "must be some text"),
     ],
 )
 def test_a_wrong_select_is_refused_where_it_is_written(arguments, message) -> None:

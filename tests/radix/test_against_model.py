@@ -22,6 +22,14 @@ class Entry:
     page: int
     last_use: int = 0
     locks: int = 0
+    needs: int = 0
+    needs_here: int = 0  # of the claims on the prefix that ends here
+    ended: bool = False
+
+    @property
+    def worth(self) -> tuple[int, int]:
+        needed = 3 if self.needs_here > 1 else 2
+        return needed if self.needs else int(not self.ended), self.last_use
 
 
 class Model:
@@ -40,6 +48,15 @@ class Model:
         self.clock += 1
         for entry in path:
             entry.last_use = self.clock
+            entry.ended = False
+
+    def end(self, salt, tokens, path: list[Entry], start: int) -> None:
+        """Marks all that begins like `tokens` up to past `start`, if that is still the same."""
+        first = (salt, *tokens[: start + 1])
+        if len(path) > start and self.entries.get(first) is path[start]:
+            for key, entry in self.entries.items():
+                if key[: len(first)] == first and not entry.needs and not entry.locks:
+                    entry.ended = True
 
     def insert(self, salt, tokens, pages) -> None:
         start = len(tokens) - len(pages)
@@ -51,25 +68,26 @@ class Model:
         return set(self.entries) - {key[:-1] for key in self.entries}
 
     def evict(self, count: int) -> list[int]:
-        """Page after page, each the least recently used of those with nothing cached after them."""
+        """Page after page, each worth the least of those with nothing cached after them."""
         pages = []
         for _ in range(count):
             unlocked = [key for key in self.leaves() if not self.entries[key].locks]
             if not unlocked:
                 break
-            oldest = min(unlocked, key=lambda key: self.entries[key].last_use)
-            pages.append(self.entries.pop(oldest).page)
+            first = min(unlocked, key=lambda key: self.entries[key].worth)
+            pages.append(self.entries.pop(first).page)
         return pages
 
 
 @dataclass(eq=False)
 class Holder:
-    """A lock on a prefix, as a running request has it."""
+    """A lock on a prefix, as a running request has it; or so many needs, as a program has."""
 
     node: Node
     salt: str | None
     tokens: list[int]
     path: list[Entry]
+    count: int = 1
 
 
 class Pair:
@@ -78,6 +96,7 @@ class Pair:
     def __init__(self, pages: int = PAGES) -> None:
         self.tree, self.pool, self.model = RadixTree(), PagePool(pages), Model()
         self.holders: list[Holder] = []
+        self.claims: list[Holder] = []
 
     def look(self, salt, tokens) -> None:
         assert self.tree.match_length(tokens, salt) == len(self.model.path(salt, tokens))
@@ -122,6 +141,30 @@ class Pair:
         for entry in holder.path:
             entry.locks -= 1
         self.model.use(holder.path)
+
+    def need(self, node: Node, salt, tokens, count: int) -> None:
+        path = self.model.path(salt, tokens[: node.end])
+        self.tree.need(node, count)
+        for entry in path:
+            entry.needs += count
+        for entry in path[-1:]:
+            entry.needs_here += count
+        self.claims.append(Holder(node, salt, tokens[: node.end], path, count))
+
+    def unneed(self, claim: Holder) -> None:
+        """Takes a claim back, whatever is left of what it was on."""
+        self.claims.remove(claim)
+        self.tree.unneed(claim.node, len(claim.tokens), claim.count)
+        for entry in claim.path:
+            entry.needs -= claim.count
+        for entry in claim.path[-1:]:
+            entry.needs_here -= claim.count
+
+    def end(self, claim: Holder, start: int) -> None:
+        """As a program does that ends: it needs nothing more, and its own part is worth nothing."""
+        self.unneed(claim)
+        self.tree.end(claim.node, start)
+        self.model.end(claim.salt, claim.tokens, claim.path, start)
 
     def grow(self, holder: Holder, more: list[int]) -> None:
         """Matches and inserts below the locked end, then moves the lock, as a request does."""
@@ -194,6 +237,19 @@ class TreeMachine(RuleBasedStateMachine):
     def unlock(self, data):
         self.pair.unlock(data.draw(st.sampled_from(self.pair.holders)))
 
+    @rule(salt=salts, tokens=token_lists, count=st.integers(1, 3))
+    def need(self, salt, tokens, count):
+        self.pair.need(self.pair.match(salt, tokens), salt, tokens, count)
+
+    @precondition(lambda self: self.pair.claims)
+    @rule(data=st.data(), start=st.none() | st.integers(0, 9))
+    def unneed(self, data, start):
+        claim = data.draw(st.sampled_from(self.pair.claims))
+        if start is None:
+            self.pair.unneed(claim)
+        else:
+            self.pair.end(claim, start)
+
     @rule(count=st.integers(0, 12))
     def evict(self, count):
         self.pair.evict(count)
@@ -215,7 +271,7 @@ def random_step(rng: random.Random, pair: Pair) -> None:
     """One operation, chosen and filled by `rng`."""
     salt = rng.choice(SALTS)
     tokens = rng.choices(range(3), k=rng.randrange(12))
-    match rng.randrange(20):
+    match rng.randrange(26):
         case 0 | 1 | 2:
             pair.look(salt, tokens)
         case 3 | 4 | 5:
@@ -235,6 +291,12 @@ def random_step(rng: random.Random, pair: Pair) -> None:
                 pair.flush()
             else:
                 pair.evict(1)
+        case 20 | 21 | 22 if len(pair.claims) < 8:
+            pair.need(pair.match(salt, tokens), salt, tokens, rng.randrange(1, 4))
+        case 23 if pair.claims:
+            pair.unneed(rng.choice(pair.claims))
+        case 24 | 25 if pair.claims:
+            pair.end(rng.choice(pair.claims), rng.randrange(8))
 
 
 def test_20_000_random_operations():
@@ -244,6 +306,9 @@ def test_20_000_random_operations():
         pair.check()
     while pair.holders:
         pair.unlock(pair.holders[-1])
+        pair.check()
+    while pair.claims:
+        pair.unneed(pair.claims[-1])
         pair.check()
     assert pair.tree.protected == 0
     pair.flush()
@@ -258,6 +323,9 @@ def test_page_by_page_the_order_of_eviction_is_exact():
             random_step(rng, pair)
         while pair.holders:
             pair.unlock(rng.choice(pair.holders))
+        if seed % 2:
+            while pair.claims:
+                pair.end(rng.choice(pair.claims), 2)
         expected = pair.model.evict(pair.tree.cached)
         assert [int(pair.tree.evict(1)[0]) for _ in expected] == expected
         assert pair.tree.evict(1).tolist() == []

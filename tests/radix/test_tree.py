@@ -279,3 +279,52 @@ def test_a_path_of_many_nodes_needs_no_recursion(letters):
     assert letters.tree.match_length([page % 7 for page in range(1, 6000)]) == 5000
     letters.tree.unlock(node)
     assert letters.evict(5000) == list(range(5000, 0, -1))
+
+
+def test_what_ended_goes_first_and_what_is_needed_last(letters):
+    for text in ("ab", "cd", "ef", "gh"):
+        letters.put(text)
+    needed, several = letters.match("ab").node, letters.match("cd").node
+    letters.tree.need(needed)
+    letters.tree.need(several, 2)
+    letters.tree.end(letters.match("gh").node, 1)
+    letters.tree.check()
+    order = [letters.evict(1)[0] for _ in range(8)]
+    assert order == [8, 6, 5, 7, 2, 1, 4, 3]  # gh's own part; ef, g; ab; cd
+    letters.tree.unneed(needed, 2)  # of what has gone
+    letters.tree.unneed(several, 2, 2)
+    letters.tree.check()
+
+
+def test_whoever_uses_it_again_takes_back_that_it_ended(letters):
+    letters.put("ab")
+    letters.put("cd")
+    letters.tree.end(letters.put("ef"), 0)
+    letters.match("ef")
+    assert letters.evict(2) == [1, 2]
+
+
+def test_a_need_of_a_tail_that_was_cut_off_is_forgotten(letters):
+    leaf = letters.put("abc")
+    letters.tree.need(leaf, 2)
+    letters.evict(1)
+    letters.tree.need(letters.put("xy"), 1)
+    letters.match("ab")
+    assert letters.evict(2) == [4, 5], "ab is as needed, and more recent"
+    letters.tree.need(leaf)
+    letters.tree.unneed(leaf, 3, 2)
+    letters.tree.check()
+    assert (leaf.needs, leaf.needs_here) == (1, 1)
+
+
+def test_nodes_that_were_needed_once_leave_nothing_in_the_queue(letters):
+    for number in range(300):
+        leaf = letters.put(chr(1000 + number))
+        letters.put(chr(2000 + number))
+        letters.tree.need(leaf, 2)
+        letters.evict(1)  # meets the leaf first, and files it as needed
+        letters.tree.unneed(leaf, 1, 2)
+        letters.tree.end(leaf, 0)
+        letters.evict(1)
+    assert not letters.holds()
+    assert sum(map(len, letters.tree._queue._heaps)) < 200

@@ -1,0 +1,9 @@
+"""The regular expressions that SGLang names for its dtypes."""
+
+from __future__ import annotations
+
+REGEX_INT = r"[-+]?[0-9]+[ \n]*"
+REGEX_FLOAT = r"[-+]?[0-9]*\.?[0-9]+[ \n]*"
+REGEX_BOOL = r"(True|False)"
+REGEX_STR = r"\"[\w\d\s]*\""  # the quotes belong to it
+REGEX_STRING = REGEX_STR  # as it was called once
