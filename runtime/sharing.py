@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -96,31 +97,46 @@ class _Walk:
         ):
             parting += 1
         limit = path[parting - 1].end
-        end, members = self._best_cut(group, start, limit)
-        if not members:
-            self.visit(group, parting, start)
-            return
-        self.segments.append((start, end, members))
-        if end == limit:
-            self.visit(members, parting, end)
-        else:
-            self.order += members
-        self.visit([row for row in group if row not in set(members)], depth, start)
-
-    def _best_cut(self, group: list[int], start: int, limit: int) -> tuple[int, list[int]]:
-        """Where to end a segment so that it saves most; no members: nowhere is it worth it.
-
-        A row that computes some of these positions itself can share only what comes before them.
-        """
         ends = {row: min(self.shareable[row], limit) for row in group}
-        best, best_saved = limit, self.segment_cost
-        for position, end in enumerate(sorted(ends.values(), reverse=True)):
-            saved = position * (end - start)
-            if saved > best_saved:
-                best, best_saved = end, saved
-        if best_saved == self.segment_cost:
-            return limit, []
-        return best, [row for row in group if ends[row] >= best]
+        for end in _best_cuts(sorted(ends.values()), start, self.segment_cost):
+            members = [row for row in group if ends[row] >= end]
+            self.segments.append((start, end, members))
+            start = end
+        # A row that computes some of these positions itself goes no further than it can share.
+        # Those that stay stand last, so the members of each segment stand together.
+        leaving = [row for row in group if ends[row] < limit]
+        self.order += sorted(leaving, key=ends.__getitem__)
+        self.visit([row for row in group if ends[row] == limit], parting, start)
+
+
+_NOWHERE = -(2**60)  # less than anything that can be saved
+
+
+def _best_cuts(ends: list[int], start: int, segment_cost: int) -> list[int]:
+    """Where to end segments, the first of which begins at `start`, to save most; maybe nowhere.
+
+    `ends`, ascending, has the position up to which each row can share. Rows beyond a segment's end
+    are its members; a segment saves its length for all of them but one.
+    """
+    total = len(ends)
+    places = [start, *sorted({end for end in ends if end > start})]
+    # For each place: the most that segments up to it can save, and the place before it.
+    best: list[tuple[int, int]] = [(0, 0)]
+    for index, end in enumerate(places[1:], start=1):
+        members = total - bisect_left(ends, end)
+        gains = [(members - 1) * (end - place) - segment_cost for place in places[:index]]
+        saved = [
+            before + gain if gain > 0 else _NOWHERE
+            for (before, _), gain in zip(best, gains, strict=True)
+        ]
+        previous = max(range(index), key=saved.__getitem__)
+        best.append((saved[previous], previous))
+    index = max(range(len(best)), key=lambda index: best[index][0])
+    cuts = []
+    while index:
+        cuts.append(places[index])
+        index = best[index][1]
+    return cuts[::-1]
 
 
 def _path(row: Row) -> list[Node]:

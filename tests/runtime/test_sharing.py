@@ -68,7 +68,8 @@ def test_nodes_with_the_same_members_are_one_segment():
 
 def test_a_row_that_computes_the_prefix_itself_does_not_spoil_it():
     rows = rows_of([[*HEAD, i] for i in range(5)], starts=[0, 50, 101, 101, 101])
-    assert as_sets(rows, 10) == [(0, 100, {2, 3, 4})]
+    assert as_sets(rows, 10) == [(0, 50, {1, 2, 3, 4}), (50, 100, {2, 3, 4})]
+    assert as_sets(rows, 101) == [(0, 100, {2, 3, 4})]
     assert as_sets(rows[:2], 10) == []
 
 
