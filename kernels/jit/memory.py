@@ -43,7 +43,7 @@ def _large_pages(size: int) -> np.ndarray:
 
 
 class Chunks:
-    """Pieces of memory that are never given back, side by side in large pages."""
+    """Pieces of memory side by side in large pages, which go when all their pieces have gone."""
 
     def __init__(self) -> None:
         self._left = np.empty(0, dtype=np.uint8)
@@ -61,7 +61,7 @@ _weights = Chunks()
 
 
 def keep(tensor: Tensor) -> Tensor:
-    """A copy of a weight that is not given back before the process ends."""
+    """A copy of a weight, beside the others in large pages."""
     tensor = tensor.contiguous()
     size = tensor.numel() * tensor.element_size()
     memory = np.frombuffer(_weights.take(size), dtype=np.uint8)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _LITTLE = 1 << 14
 
 _local = threading.local()
-_scratch_of_all: list[list[Tensor]] = []
 
 
 class Kernel:
@@ -98,6 +97,7 @@ class Program:
             yield
         finally:
             del _local.program
+        self._scratch = list(_local.__dict__.get("scratch", ()))
         self._arguments = np.array(self._words, dtype=np.int64)
         self._code = np.array(self._steps, dtype=np.int64).reshape(-1, 2)
         first = self._code[:, 1].copy()
@@ -132,13 +132,10 @@ def _run_on_team(kernel: Kernel, address: int) -> None:
 def scratch(count: int) -> tuple[int, int]:
     """Memory for each thread of a kernel, `count` float32 or more: its address, and bytes of one.
 
-    All kernels that this thread runs share it, so it stays in the cache. It never goes away, as
-    programs refer to it.
+    All kernels that this thread runs share it, so it stays in the cache. The thread keeps it, and so
+    do the programs it records.
     """
-    if not hasattr(_local, "scratch"):
-        _local.scratch = []
-        _scratch_of_all.append(_local.scratch)
-    buffers: list[Tensor] = _local.scratch
+    buffers: list[Tensor] = _local.__dict__.setdefault("scratch", [])
     threads = torch.get_num_threads()
     each = -(-count // 1024) * 1024
     if not buffers or buffers[-1].numel() < threads * each:
