@@ -132,8 +132,8 @@ def _run_on_team(kernel: Kernel, address: int) -> None:
 def scratch(count: int) -> tuple[int, int]:
     """Memory for each thread of a kernel, `count` float32 or more: its address, and bytes of one.
 
-    All kernels that this thread runs share it, so it stays in the cache. The thread keeps it, and so
-    do the programs it records.
+    All kernels that this thread runs share it, so it stays in the cache. The thread keeps it, and
+    so do the programs it records.
     """
     buffers: list[Tensor] = _local.__dict__.setdefault("scratch", [])
     threads = torch.get_num_threads()
