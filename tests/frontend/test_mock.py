@@ -332,3 +332,34 @@ def test_an_empty_or_too_long_prompt_is_refused() -> None:
 def test_it_answers_scripts_without_a_program() -> None:
     (completion,) = bl.Mock("fine").generate_text("How are you?")
     assert completion.text == "fine"
+
+
+def test_a_program_asks_once_for_each_hole() -> None:
+    """No request warms a cache up: not for a prefix, a fork, or the choices of a select."""
+
+    @bl.function
+    def few_shot(s, question):
+        s += "Q: 1 + 1?\nA: 2\n\n" * 8
+        s += f"Q: {question}\nA:" + bl.gen("answer", max_tokens=4)
+
+    @bl.function
+    def picks(s):
+        s += "A day of the week:" + bl.select("day", ["Monday", "Friday", "June"])
+
+    @bl.function
+    def forks(s):
+        s += "Write a tip.\n" * 20
+        branches = s.fork(5)
+        branches += bl.gen("tip", max_tokens=4)
+        branches.join()
+
+    for program, items, wanted in (
+        (few_shot, [("2 + 2?",)], 1),
+        (few_shot, [(f"{i} + 1?",) for i in range(7)], 7),
+        (picks, [()], 1),
+        (forks, [()], 5),
+    ):
+        backend = bl.Mock("four")
+        states = program.run_batch(items, backend=backend)
+        assert [state.error() for state in states] == [None] * len(items)
+        assert len(backend.requests) == wanted
