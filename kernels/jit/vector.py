@@ -142,7 +142,7 @@ def nearest(_typing: Any, _x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-_LEAST = np.float32(-87.0)
+_LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 # Of (e^r - 1 - r) / r², highest power first.
@@ -154,11 +154,11 @@ _P5, _P4, _P3, _P2, _P1, _P0 = (
 
 @njit(inline="always", fastmath=FAST)
 def exp(x):
-    """e^x of a float32 up to 87, within 2 ulp; e^−87 below −87. In a loop it becomes vectors.
+    """e^x of a float32, within 2 ulp; e^−87 below −87, e^88 above 88. In a loop it becomes vectors.
 
     x = n ln 2 + r with |r| ≤ ln 2 / 2: n goes into the exponent, e^r is Cephes' polynomial.
     """
-    x = max(x, _LEAST)
+    x = min(max(x, _LEAST), _MOST)
     n = nearest(x * _LOG2_E)
     r = x - n * _LN2_HIGH - n * _LN2_LOW
     p = ((((_P5 * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _P0

@@ -71,6 +71,17 @@ def test_gather(kernels: KernelSet) -> None:
     assert kernels.gather(x, rows[:0]).shape == (0, 33)
 
 
+def test_silu_of_what_is_far_from_zero(kernels: KernelSet) -> None:
+    """Its exponential leaves float32 on both sides; gates of hundreds do occur."""
+    gate = torch.tensor([[-3000.0, -300.0, -100.0, -89.0, -88.0, -20.0, 0.0, 89.0, 300.0]])
+    up = torch.full_like(gate, 2.0)
+    found = kernels.silu_mul(torch.cat((gate, up), dim=1))
+    wanted = (2 * gate.double() / (1 + (-gate.double()).exp())).numpy()
+    assert_equal(found, wanted)
+    weight = torch.cat((gate.t(), up.t()))  # of one input, which is 1
+    assert_equal(kernels.gated_linear(weight, None)(torch.ones(1, 1)), wanted)
+
+
 @pytest.mark.parametrize("rows", [1, 5, 49, 130])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_gated_linear(kernels: KernelSet, rows: int, with_bias: bool) -> None:

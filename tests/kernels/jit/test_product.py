@@ -88,3 +88,8 @@ def test_exp() -> None:
     all_exp(low, found)
     assert (found < 1e-37).all()
     assert (found >= 0).all()
+    high = np.array([88.0, 88.8, 1000.0, 1e30, np.inf], np.float32)
+    found = np.empty_like(high)
+    all_exp(high, found)
+    assert (found > 1.6e38).all()
+    assert np.isfinite(found).all()
