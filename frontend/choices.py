@@ -56,6 +56,19 @@ class ChoicesSamplingMethod(ABC):
         """
 
 
+def _told(
+    normalized_prompt_logprobs: list[float],
+    input_token_logprobs: list[list[LogprobTriple]],
+    output_token_logprobs: list[list[LogprobTriple]],
+) -> dict[str, Any]:
+    """The meta info of every method: what it was given."""
+    return {
+        "normalized_prompt_logprobs": normalized_prompt_logprobs,
+        "input_token_logprobs": input_token_logprobs,
+        "output_token_logprobs": output_token_logprobs,
+    }
+
+
 class TokenLengthNormalized(ChoicesSamplingMethod):
     """The highest mean log-probability. Favours long choices with predictable tails."""
 
@@ -69,11 +82,7 @@ class TokenLengthNormalized(ChoicesSamplingMethod):
         **_: Any,
     ) -> ChoicesDecision:
         """Decide by the means."""
-        meta = {
-            "normalized_prompt_logprobs": normalized_prompt_logprobs,
-            "input_token_logprobs": input_token_logprobs,
-            "output_token_logprobs": output_token_logprobs,
-        }
+        meta = _told(normalized_prompt_logprobs, input_token_logprobs, output_token_logprobs)
         return _highest(choices, normalized_prompt_logprobs, meta)
 
 
@@ -97,11 +106,7 @@ class _Likelihood(ChoicesSamplingMethod):
         """Decide by the sums."""
         sums = [sum(row) for row in _logprobs(input_token_logprobs)]
         scores = [total / self._length(choice) for choice, total in zip(choices, sums, strict=True)]
-        meta = {
-            "normalized_prompt_logprobs": normalized_prompt_logprobs,
-            "input_token_logprobs": input_token_logprobs,
-            "output_token_logprobs": output_token_logprobs,
-        }
+        meta = _told(normalized_prompt_logprobs, input_token_logprobs, output_token_logprobs)
         return _highest(choices, scores, meta)
 
 
@@ -183,10 +188,7 @@ class UnconditionalLikelihoodNormalized(ChoicesSamplingMethod):
                 strict=True,
             )
         ]
-        meta = {
-            "normalized_prompt_logprobs": normalized_prompt_logprobs,
-            "input_token_logprobs": input_token_logprobs,
-            "output_token_logprobs": output_token_logprobs,
+        meta = _told(normalized_prompt_logprobs, input_token_logprobs, output_token_logprobs) | {
             "unconditional_token_logprobs": unconditional_token_logprobs,
             "normalized_unconditional_prompt_logprobs": normalized,
         }
