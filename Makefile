@@ -64,5 +64,5 @@ $(STAMP): pyproject.toml
 	@echo "make: setting up $(VENV) (torch is large: this takes minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet 'torch==2.13.0'
-	@$(BIN)/python -m pip install --quiet -e '.[runtime,dev]'
+	@$(BIN)/python -m pip install --quiet -e '.[runtime,http,dev]'
 	@touch $@

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from branchline.client import Client
-    from branchline.protocol import RuntimeInfo
+    from branchline.runtime_info import RuntimeInfo
 
 
 def measure(name: str, client: Client, *, warm: bool) -> Result:

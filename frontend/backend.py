@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from branchline.hints import Branch
-    from branchline.protocol import Generate, ModelCard, RuntimeInfo, Score, Scored, Update
+    from branchline.protocol import Generate, ModelCard, Score, Scored, Update
+    from branchline.runtime_info import RuntimeInfo
 
 
 class Backend(Protocol):

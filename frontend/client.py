@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from branchline.hints import Branch
-    from branchline.protocol import ModelCard, RuntimeInfo, RuntimeMessage
+    from branchline.protocol import ModelCard, RuntimeMessage
+    from branchline.runtime_info import RuntimeInfo
     from branchline.transport import Transport
 
 Question = Generate | Score | Flush | Info

@@ -15,7 +15,8 @@ from branchline.errors import InvalidRequest
 from branchline.mock_answer import answered
 from branchline.mock_script import Reply, Script, choice_scores
 from branchline.mock_tokens import END, PrefixCache, Vocabulary
-from branchline.protocol import ModelCard, RuntimeInfo, Scored, Usage
+from branchline.protocol import ModelCard, Scored, Usage
+from branchline.runtime_info import RuntimeInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

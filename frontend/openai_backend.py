@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         ChatTemplate,
         Generate,
         Prompt,
-        RuntimeInfo,
         Score,
         Scored,
         Update,
     )
+    from branchline.runtime_info import RuntimeInfo
 
 OPENAI = "https://api.openai.com/v1"
 # Models that know the length of what they write under the API's newer name alone.

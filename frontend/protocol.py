@@ -15,11 +15,12 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from branchline.errors import ProtocolError
 from branchline.hints import Branch, Hints, check_branch, check_program
+from branchline.runtime_info import RequestView, RuntimeInfo, TreeNode  # noqa: TC001, for pydantic
 from branchline.sampling_params import SamplingParams
 
 M = TypeVar("M")
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 _FORBID_EXTRA = ConfigDict(extra="forbid")
@@ -32,6 +33,21 @@ ProgramPiece = tuple[Literal["program"], str]
 TokensPiece = tuple[Literal["tokens"], tuple[int, ...]]
 Piece = TemplatePiece | ProgramPiece | TokensPiece
 Prompt = tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages that the model's own chat template renders, all of them together.
+
+    A message is plain data as chat APIs have it: role, content, and where the template knows them
+    name, tool_calls and tool_call_id. What it says is never parsed for special tokens.
+    """
+
+    __pydantic_config__ = _FORBID_EXTRA
+    messages: tuple[dict[str, Any], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    goes_on: bool = False  # the last message, the assistant's, is continued
+
 
 # ---------------------------------------------------------------------------- client to runtime
 
@@ -55,14 +71,15 @@ class Generate:
 
     __pydantic_config__ = _FORBID_EXTRA
     rid: str
-    prompt: Prompt
+    prompt: Prompt = ()
     params: SamplingParams = field(default_factory=SamplingParams)
     stream: bool = True  # False: one update per choice, at its end
     cache_salt: str | None = None
     program: str | None = None  # the run this request belongs to; unique on the connection
-    priority: int = 0  # reserved: anything but 0 is refused
-    timeout: float | None = None  # reserved: anything but None is refused
+    priority: int = 0  # higher is admitted first
+    timeout: float | None = None  # seconds after arrival: then it fails with code `timeout`
     hints: Hints | None = None
+    conversation: Conversation | None = None  # in place of a prompt
     type: Literal["generate"] = "generate"
 
 
@@ -129,6 +146,16 @@ class Info:
     __pydantic_config__ = _FORBID_EXTRA
     rid: str
     type: Literal["info"] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Ask for a picture of the tree and of the requests."""
+
+    __pydantic_config__ = _FORBID_EXTRA
+    rid: str
+    nodes: int = 2000  # at most this many nodes of the tree, the largest
+    type: Literal["inspect"] = "inspect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +236,8 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int  # of the prompt, found in the tree and not computed
     completion_tokens: int
+    forced_tokens: int = 0  # of the completion, taken from the grammar without being sampled
+    recalled_tokens: int = 0  # of the prompt: ids the model wrote, sent back as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +251,7 @@ class Finish:
     kept: int = 0
     tail: str = ""
     seed: int = 0  # the seed that was used
+    note: str = ""  # where two wishes could not both be met, which one was: for people to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,35 +313,6 @@ class Flushed:
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeInfo:
-    """What the runtime is doing: counters since its start unless they say otherwise."""
-
-    __pydantic_config__ = _FORBID_EXTRA
-    model: str
-    uptime: float  # seconds
-    running: int  # now
-    waiting: int  # now
-    pages_total: int  # without the padding page
-    pages_free: int
-    pages_cached: int  # in the tree
-    pages_private: int  # held by running requests
-    pages_protected: int  # of the cached ones, locked
-    prompt_tokens: int  # of requests that have finished
-    cached_prompt_tokens: int  # of those, found in the tree
-    computed_prompt_tokens: int
-    generated_tokens: int
-    requests_finished: int
-    requests_aborted: int
-    retractions: int
-    evicted_pages: int
-    steps: int
-    tokens_per_second: float  # generated, over the last seconds
-    positions_attended: int = 0  # whose K and V rows attended to, summed over rows and steps
-    positions_read: int = 0  # of those, read: what rows of a step share counts once
-    step_seconds: dict[str, float] = field(default_factory=dict)  # the loop's time, by part
-
-
-@dataclass(frozen=True, slots=True)
 class InfoReply:
     """The answer to `Info`."""
 
@@ -322,6 +323,19 @@ class InfoReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspection:
+    """The answer to `Inspect`: parents come before their children."""
+
+    __pydantic_config__ = _FORBID_EXTRA
+    rid: str
+    nodes: tuple[TreeNode, ...]
+    total_nodes: int
+    requests: tuple[RequestView, ...]  # running first, then the next in line; at most 1,000
+    info: RuntimeInfo
+    type: Literal["inspection"] = "inspection"
+
+
+@dataclass(frozen=True, slots=True)
 class Pong:
     """The runtime's heartbeat."""
 
@@ -329,7 +343,7 @@ class Pong:
     type: Literal["pong"] = "pong"
 
 
-FailureCode = Literal["invalid", "aborted", "overloaded", "protocol", "internal"]
+FailureCode = Literal["invalid", "aborted", "timeout", "overloaded", "protocol", "internal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +357,8 @@ class Failure:
     type: Literal["failure"] = "failure"
 
 
-ClientMessage = Hello | Generate | Score | Abort | Ended | Flush | Info | Ping | Bye
-RuntimeMessage = Greeting | Outputs | Scored | Flushed | InfoReply | Pong | Failure
+ClientMessage = Hello | Generate | Score | Abort | Ended | Flush | Info | Inspect | Ping | Bye
+RuntimeMessage = Greeting | Outputs | Scored | Flushed | InfoReply | Inspection | Pong | Failure
 
 _client_messages: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict
 
+from branchline.grammar import Grammar
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +23,8 @@ MAX_CHOICES = 1024
 class SamplingParams:
     """The parameters of one generation.
 
-    Applied in this order: logit bias, penalties, min_tokens, temperature, top-k, top-p, min-p.
+    Applied in this order: logit bias, penalties, min_tokens and grammar, temperature, top-k, top-p,
+    min-p.
 
     Raises:
         ValueError: a value is of another type or out of range; the message names field, value and
@@ -40,6 +43,9 @@ class SamplingParams:
     ignore_eos: bool = False
     no_stop_trim: bool = False  # keep the matched stop in the text
     skip_special_tokens: bool = True
+    # The form
+    grammar: Grammar | None = None  # EOS is allowed exactly where it is complete
+    jump_forward: bool = True  # what it leaves no choice about is taken in one step
     # The draw
     temperature: float = 1.0  # 0 is greedy
     top_k: int = -1  # -1 keeps the whole vocabulary
@@ -161,6 +167,10 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tuple[int, ...]": (
         "a tuple of token ids",
         lambda value: isinstance(value, tuple) and all(map(_is_integer, value)),
+    ),
+    "Grammar | None": (
+        "a Grammar or None",
+        lambda value: value is None or isinstance(value, Grammar),
     ),
     "dict[int, float]": (
         "numbers by token id",

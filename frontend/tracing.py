@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from branchline.backend import Backend
     from branchline.nodes import Node
-    from branchline.protocol import Prompt, RuntimeInfo, Score, Scored, Update
+    from branchline.protocol import Prompt, Score, Scored, Update
+    from branchline.runtime_info import RuntimeInfo
 
 NO_MODEL = ModelCard("none", 0, 0, ())
 

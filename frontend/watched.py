@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from branchline.protocol import (
         Generate,
         ModelCard,
-        RuntimeInfo,
         Score,
         Scored,
         Update,
     )
     from branchline.record import Record
+    from branchline.runtime_info import RuntimeInfo
 
 
 class Watched:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from branchline.hints import Hints, check_program
+from branchline.protocol import Generate
 from branchline.runtime.gather import Generation, Scoring
 from branchline.runtime.request import Origin, Request
 from branchline.runtime.text import TextStream
@@ -14,7 +15,7 @@ from branchline.sampling_params import MAX_CHOICES, SamplingParams
 from branchline.seeds import derive_seed
 
 if TYPE_CHECKING:
-    from branchline.protocol import Generate, ModelCard, Prompt, Score
+    from branchline.protocol import ModelCard, Prompt, Score
     from branchline.runtime.text import Tokenizer
 
 # No vocabulary in use has a longer token. A prompt with more than that for each token of context
@@ -159,3 +160,8 @@ def _refuse_reserved(message: Generate | Score) -> None:
         raise ValueError(
             f"timeout={message.timeout}: not supported; leave it out and abort instead"
         )
+    if isinstance(message, Generate):
+        if message.conversation is not None:
+            raise ValueError("conversation: not supported; send a prompt")
+        if message.params.grammar is not None:
+            raise ValueError(f"grammar: {message.params.grammar.kind} is not supported")

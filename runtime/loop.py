@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from branchline.hints import Branch
-    from branchline.protocol import FailureCode, RuntimeInfo
+    from branchline.protocol import FailureCode
     from branchline.runtime.batch import Batch
     from branchline.runtime.config import RuntimeConfig
     from branchline.runtime.request import Request
     from branchline.runtime.runner import Runner, Sampled
     from branchline.runtime.sizing import Limits
+    from branchline.runtime_info import RuntimeInfo
 
 Event = tuple["Request", Update | Failure]
 

@@ -20,6 +20,7 @@ from branchline.protocol import (
     Hello,
     Info,
     InfoReply,
+    Inspect,
     Outputs,
     Ping,
     Pong,
@@ -132,6 +133,8 @@ class Service:
                 self._loop.flush(lambda pages: self._post(client, Flushed(message.rid, pages)))
             case Info():
                 self._loop.info(lambda info: self._post(client, InfoReply(message.rid, info)))
+            case Inspect():
+                raise ValueError("inspect: not supported")
             case Ping():
                 self._post(client, Pong())
             case Bye():

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from branchline.protocol import RuntimeInfo
+from branchline.runtime_info import RuntimeInfo
 
 if TYPE_CHECKING:
     from branchline.runtime.batch import Batch

@@ -28,13 +28,18 @@ TABLE = {
         | {"gguf", "huggingface_hub", "interegular", "jinja2", "llguidance", "numpy"}
         | {"safetensors", "tokenizers", "torch", "transformers", "triton"},
     ),
+    "gateway": (
+        "branchline.gateway",
+        {"branchline", "branchline.gateway", "fastapi", "prometheus_client", "starlette", "uvicorn"}
+        | LIGHT,
+    ),
     "examples": ("", {"branchline"}),
 }
 
 # `branchline.Engine` resolves, when it is first named, to the engine of the runtime.
 EXCEPTIONS = {("frontend/__init__.py", "branchline.runtime")}
 
-PARTS = {"branchline.radix", "branchline.kernels", "branchline.runtime"}
+PARTS = {"branchline.gateway", "branchline.radix", "branchline.kernels", "branchline.runtime"}
 
 
 def _package(module: str) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from branchline.backend import Backend
-    from branchline.protocol import Prompt, RuntimeInfo, Score, Scored, Update
+    from branchline.protocol import Prompt, Score, Scored, Update
+    from branchline.runtime_info import RuntimeInfo
 
 
 class BaseBackend:

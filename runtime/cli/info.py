@@ -15,7 +15,7 @@ from branchline.runtime.cli.connection import add_address_flag, attach
 if TYPE_CHECKING:
     import argparse
 
-    from branchline.protocol import RuntimeInfo
+    from branchline.runtime_info import RuntimeInfo
 
 WATCH_SECONDS = 1.0
 

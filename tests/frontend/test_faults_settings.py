@@ -22,6 +22,7 @@ WRONG: dict[str, list[Any]] = {
     "tuple[str, ...]": ["text", ["list"], (3,), (None,)],
     "tuple[int, ...]": [5, [5], ("5",), (None,), (5.0,)],
     "dict[int, float]": [None, {"a": 1.0}, {1: "a"}, {None: 1.0}, {True: 1.0}],
+    "Grammar | None": ["a+", ("regex", "a+"), {"kind": "regex", "source": "a"}, 3],
 }
 
 
