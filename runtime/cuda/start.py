@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from branchline.errors import InvalidRequest
+from branchline.errors import InvalidRequest, ModelError
 from branchline.kernels.triton.attention import geometry_of
 from branchline.kernels.triton.device import triton_kernels
 from branchline.kernels.triton.launch import INTERPRETED
@@ -41,6 +41,7 @@ MODES = (
     Mode(draws=True, cuts=True),
     Mode(draws=True, cuts=True, adjusts=True),
 )
+SMALLEST_HEAD = 16  # a tensor core's
 _GRAPH_BYTES = 4 * 2**20  # of one graph, beside the memory that all of them share
 # For each draw and token of the vocabulary: logits, and the sampler's scores, marks, biases,
 # distances and ids.
@@ -98,7 +99,7 @@ def triton_runner(
     """The runner of a model that was loaded with Triton's kernels."""
 
     def planner(tables: Tables) -> TilePlanner:
-        return TilePlanner(_heads(model), tables.page_table, tables.most_tokens)
+        return TilePlanner(heads_of(model), tables.page_table, tables.most_tokens)
 
     def sampler(tables: Tables) -> DeviceSampler:
         last = tables.last_token
@@ -111,9 +112,15 @@ def triton_runner(
     )
 
 
-def _heads(model: Decoder) -> Heads:
-    shape = model.config
-    return Heads(shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim, model.dtype)
+def heads_of(model: Decoder) -> Heads:
+    """What attention's tiles are made for; ModelError where there are no such tiles."""
+    shape, size = model.config, model.config.head_dim
+    if size < SMALLEST_HEAD or size & (size - 1):
+        raise ModelError(
+            f"a head size of {size}: the CUDA kernels take powers of two from {SMALLEST_HEAD} on; "
+            "serve the model with --device cpu"
+        )
+    return Heads(shape.kv_heads, shape.heads // shape.kv_heads, size, model.dtype)
 
 
 def state_bytes(model: Decoder, config: RuntimeConfig, device: torch.device) -> int:
@@ -121,7 +128,7 @@ def state_bytes(model: Decoder, config: RuntimeConfig, device: torch.device) -> 
     tokens = max(config.max_batch_tokens, BUCKETS[-1])
     draws = max(config.max_running + 1, draws_for(config.max_running, tokens))
     words = draws * (_STATE_WORDS * model.vocab_size + _BLOCK_WORDS + model.context_length)
-    heads = _heads(model)
+    heads = heads_of(model)
     capacity = Capacity.of(tokens, geometry_of(heads, device))
     words += capacity.part_rows * heads.kv_heads * heads.group * (heads.size + 1)
     return 4 * words + _GRAPH_BYTES * len(BUCKETS) * (1 + len(MODES))

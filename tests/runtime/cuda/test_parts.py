@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from branchline.errors import InvalidRequest
+from branchline.errors import InvalidRequest, ModelError
 from branchline.runtime.config import RuntimeConfig
 from branchline.runtime.cuda.graphs import BUCKETS, RecordedGraphs, bucket_of, buckets_for
 from branchline.runtime.cuda.guard import SyncError, refuse_syncs
@@ -179,3 +180,15 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InvalidRequest, match="device=cuda: torch sees no CUDA device"):
         start(RuntimeConfig(device="cuda"), interpreted=False)
+
+
+@pytest.mark.parametrize("size", [8, 80, 96])
+def test_heads_that_have_no_tiles_are_refused_by_their_size(size: int) -> None:
+    from branchline.kernels.reference import reference_kernels
+    from branchline.runtime.cuda.start import heads_of
+
+    model = tiny_model(reference_kernels())
+    assert heads_of(model).size == model.config.head_dim
+    model.config = replace(model.config, head_dim=size)
+    with pytest.raises(ModelError, match=f"head size of {size}.*powers of two from 16"):
+        heads_of(model)
