@@ -27,10 +27,11 @@ def fastest_int8_kernels(head_dim: int, inputs: tuple[int, ...]) -> KernelSet:
     """With linears in int8, each of whose numbers of inputs is one of `inputs`."""
     if _compiles(head_dim) and all(count % 4 == 0 for count in inputs):
         from branchline.kernels.jit.device import jit_int8_kernels
-        from branchline.kernels.jit.product import HAS_BYTE_PRODUCTS
+        from branchline.kernels.jit.product import HAS_BYTE_PRODUCTS, HAS_HALF_PRODUCTS
+        from branchline.kernels.jit.vector import LANES
 
         if HAS_BYTE_PRODUCTS:
-            return jit_int8_kernels()
+            return jit_int8_kernels(halves=HAS_HALF_PRODUCTS and head_dim % (2 * LANES) == 0)
     return cpu_int8_kernels()
 
 

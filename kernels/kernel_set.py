@@ -43,7 +43,7 @@ def _run(compute: Compute, tensors: tuple[Tensor, ...], plan: Any) -> Tensor:
 class KernelSet:
     """Every device operation. T tokens, R rows (requests) of a batch, H heads, D head size.
 
-    K and V live in a pool per layer, NHD: `[pages, kv_heads, head_dim]`.
+    K and V live in a pool per layer, NHD: `[pages, kv_heads, head_dim]`, of `kv_dtype`.
     """
 
     name: str
@@ -69,6 +69,7 @@ class KernelSet:
     attention: Callable[[Tensor, Tensor, Tensor, Any, float], Tensor]
     # Reads of one position that cost as much as one segment more: a segment must save that many.
     segment_cost: int
+    kv_dtype: torch.dtype | None = None  # None: the model's
     # (x [N, K], rows int64 [M]) -> [M, K]
     gather: Callable[[Tensor, Tensor], Tensor] = _gather
     # What `gated_linear` is, where the device has something better than its parts.

@@ -26,6 +26,7 @@ from branchline.kernels.jit.vector import (
     exp,
     float_of_bits,
     floats,
+    greatest_of,
     ints,
     prefetch,
     words,
@@ -38,11 +39,12 @@ if TYPE_CHECKING:
 
     from branchline.kernels.kernel_set import Segment
 
-_NOTHING = np.float32(-1e30)  # less than any score: what is masked, and where a maximum begins
-_LOWEST = np.float32(-1e29)
+NOTHING = np.float32(-1e30)  # less than any score: what is masked, and where a maximum begins
+LOWEST = np.float32(-1e29)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _SCORE_VECTORS = TILE_POSITIONS // LANES
 _SCORE_BYTES = 4 * TILE_POSITIONS
+greatest_score = greatest_of(TILE_POSITIONS // LANES)  # of a row's over a block
 
 
 class TilePlan:
@@ -121,14 +123,17 @@ def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scal
         work=1 << 30,
     )
     if plan.merges:
-        _merge(header, heads, head_dim, to, work=1 << 30)
+        merge(header, heads, head_dim, to, work=1 << 30)
     return out
 
 
 def _scratch_size(rows: int, head_dim: int) -> int:
-    """The float32 of one thread: q, out, Kᵀ, V, scores, maxima, sums, a block's places."""
+    """The float32 of one thread: q, out, Kᵀ, V, scores, maxima, sums, a block's places.
+
+    Of K and V in bfloat16, the weights lie beside the scores and take what the queries do not.
+    """
     blocks = 2 * rows * head_dim + 2 * TILE_POSITIONS * head_dim + rows * TILE_POSITIONS
-    return blocks + 2 * rows + 4 * TILE_POSITIONS
+    return blocks + (LANES + 1) * rows + 4 * TILE_POSITIONS
 
 
 @Kernel
@@ -167,31 +172,31 @@ def _attend(address):
         _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale)
         seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
         _start(out_at, highest_at, total_at, count * group, head_dim)
-        _find(
+        find(
             table, stride, number, slot, start, min(TILE_POSITIONS, end - start), offsets_at,
-            kv_heads, head_dim, head,
+            kv_heads, 4 * head_dim, head,
         )  # fmt: skip
-        _announce(k_pool, v_pool, offsets_at, head_dim)
+        announce(k_pool, v_pool, offsets_at, 4 * head_dim)
         for block in range(start, end, TILE_POSITIONS):
             here = min(TILE_POSITIONS, end - block)
             _load_keys(k_pool, k_at, offsets_at, rows_at, head_dim)
             _load_values(v_pool, v_at, offsets_at, head_dim)
             following = min(TILE_POSITIONS, end - block - TILE_POSITIONS)
             if following > 0:
-                _find(
+                find(
                     table, stride, number, slot, block + TILE_POSITIONS, following, offsets_at,
-                    kv_heads, head_dim, head,
+                    kv_heads, 4 * head_dim, head,
                 )  # fmt: skip
-                _announce(k_pool, v_pool, offsets_at, head_dim)
+                announce(k_pool, v_pool, offsets_at, 4 * head_dim)
             _score(q_at, k_at, scores_at, count * group, head_dim)
             if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
-                _mask(scores_at, members_at, positions_at, count, group, block, here)
+                mask(scores_at, members_at, positions_at, count, group, block, here)
             _soften(scores_at, out_at, highest_at, total_at, count * group, head_dim)
             multiply_floats(
                 scores_at, _SCORE_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
                 count * group, head_dim // LANES, TILE_POSITIONS,
             )  # fmt: skip
-        _store(
+        store(
             out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
             out, plan[6], plan[7],
         )  # fmt: skip
@@ -217,12 +222,12 @@ def _start(out_at, highest_at, total_at, rows, head_dim):
         out[i] = _ZERO
     highest, total = floats(highest_at, rows), floats(total_at, rows)
     for row in range(rows):
-        highest[row] = _NOTHING
+        highest[row] = NOTHING
         total[row] = _ZERO
 
 
 @njit
-def _find(table_at, stride, size, slot, block, here, to_at, kv_heads, head_dim, head):
+def find(table_at, stride, size, slot, block, here, to_at, kv_heads, row_bytes, head):
     """Where K and V of a block's positions lie in their pools, in bytes, [TILE_POSITIONS].
 
     Beyond the end stands the first position again: it is masked, and what it holds is a number.
@@ -232,21 +237,21 @@ def _find(table_at, stride, size, slot, block, here, to_at, kv_heads, head_dim, 
     if size == 4:
         short = ints(at, here)
         for i in range(here):
-            to[i] = 4 * head_dim * (short[i] * np.int64(kv_heads) + head)
+            to[i] = row_bytes * (short[i] * np.int64(kv_heads) + head)
     else:
         long = words(at, here)
         for i in range(here):
-            to[i] = 4 * head_dim * (long[i] * kv_heads + head)
+            to[i] = row_bytes * (long[i] * kv_heads + head)
     for i in range(here, TILE_POSITIONS):
         to[i] = to[0]
 
 
 @njit
-def _announce(k_pool, v_pool, offsets_at, head_dim):
+def announce(k_pool, v_pool, offsets_at, row_bytes):
     """Have the next block's K and V fetched while this one is computed."""
     offsets = words(offsets_at, TILE_POSITIONS)
     for i in range(TILE_POSITIONS):
-        for byte in range(0, 4 * head_dim, 64):
+        for byte in range(0, row_bytes, 64):
             prefetch(k_pool + offsets[i] + byte)
             prefetch(v_pool + offsets[i] + byte)
 
@@ -273,10 +278,16 @@ def _load_values(pool, v_at, offsets_at, head_dim):
 
 
 @njit(fastmath=FAST)
-def _score(q_at, k_at, scores_at, rows, head_dim):
+def zero_scores(scores_at, rows):
+    """Scores to be added to, [rows, TILE_POSITIONS]."""
     scores = floats(scores_at, rows * TILE_POSITIONS)
     for i in range(rows * TILE_POSITIONS):
         scores[i] = _ZERO
+
+
+@njit
+def _score(q_at, k_at, scores_at, rows, head_dim):
+    zero_scores(scores_at, rows)
     multiply_floats(
         q_at, 4 * head_dim, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, rows, _SCORE_VECTORS,
         head_dim,
@@ -284,7 +295,7 @@ def _score(q_at, k_at, scores_at, rows, head_dim):
 
 
 @njit(fastmath=FAST)
-def _mask(scores_at, members_at, positions_at, count, group, block, here):
+def mask(scores_at, members_at, positions_at, count, group, block, here):
     """What a query does not see scores less than anything."""
     members = words(members_at, 2 * count)
     for member in range(count):
@@ -294,7 +305,7 @@ def _mask(scores_at, members_at, positions_at, count, group, block, here):
             for row in range(member * group, (member + 1) * group):
                 scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
                 for i in range(seen, TILE_POSITIONS):
-                    scores[i] = _NOTHING
+                    scores[i] = NOTHING
 
 
 @njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
@@ -303,9 +314,7 @@ def _soften(scores_at, out_at, highest_at, total_at, rows, head_dim):
     highest, total = floats(highest_at, rows), floats(total_at, rows)
     for row in range(rows):
         scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
-        most = scores[0]
-        for i in range(TILE_POSITIONS):
-            most = max(most, scores[i])
+        most = greatest_score(scores_at + _SCORE_BYTES * row)
         if most > highest[row]:
             kept = exp(highest[row] - most)
             highest[row] = most
@@ -316,7 +325,7 @@ def _soften(scores_at, out_at, highest_at, total_at, rows, head_dim):
     for row in range(rows):
         scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
         # Where nothing was seen yet the highest is that of masked scores: they count for nothing.
-        most = max(highest[row], _LOWEST)
+        most = max(highest[row], LOWEST)
         added = _ZERO
         for i in range(TILE_POSITIONS):
             scores[i] = exp(scores[i] - most)
@@ -325,7 +334,7 @@ def _soften(scores_at, out_at, highest_at, total_at, rows, head_dim):
 
 
 @njit(fastmath=FAST)
-def _store(
+def store(
     out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
     out, part_out, part_lse,
 ):  # fmt: skip
@@ -348,12 +357,12 @@ def _store(
                 lse[0] = (
                     np.float32(highest[row] + math.log(total[row]))
                     if total[row] > _ZERO
-                    else _NOTHING
+                    else NOTHING
                 )
 
 
 @Kernel
-def _merge(address):
+def merge(address):
     """Each piece of work is one token whose result is in several parts."""
     a = words(address, 6)
     plan = words(a[2], 13)
@@ -371,7 +380,7 @@ def _merge(address):
 @njit(fastmath=FAST)
 def _merge_parts(part_out, part_lse, out, token, first, count, head, heads, head_dim):
     lse = floats(part_lse, (first + count) * heads)
-    most = _NOTHING
+    most = NOTHING
     for part in range(first, first + count):
         most = max(most, lse[part * heads + head])
     to = floats(out + 4 * head_dim * (token * heads + head), head_dim)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from branchline.kernels.cpu import cpu_kernels
 from branchline.kernels.jit import attention, elementwise, linear
 from branchline.kernels.jit.memory import zeros
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 
 def jit_kernels() -> KernelSet:
     """All kernels compiled, which takes seconds the first time; float32, heads of whole vectors."""
-    for kernel in Kernel.known:
-        assert kernel.address
+    _compile()
     return replace(
         cpu_kernels(),
         name="cpu-jit",
@@ -38,11 +39,27 @@ def jit_kernels() -> KernelSet:
     )
 
 
-def jit_int8_kernels() -> KernelSet:
-    """`jit_kernels`, but with linears that compute in int8; their inputs come in fours."""
-    return replace(
+def jit_int8_kernels(*, halves: bool) -> KernelSet:
+    """`jit_kernels`, but with linears that compute in int8; their inputs come in fours.
+
+    Args:
+        halves: K and V are kept, and attention's products computed, in bfloat16. Needs
+            `product.HAS_HALF_PRODUCTS`, and heads of whole vectors of pairs.
+    """
+    kernels = replace(
         jit_kernels(),
         name="cpu-jit-int8",
         linear=linear.int8_linear,
         fused_gated_linear=partial(linear.int8_linear, gated=True),
     )
+    if not halves:
+        return kernels
+    from branchline.kernels.jit import attention_halves
+
+    _compile()
+    return replace(kernels, attention=attention_halves.attention, kv_dtype=torch.bfloat16)
+
+
+def _compile() -> None:
+    for kernel in Kernel.known:
+        assert kernel.address

@@ -10,7 +10,16 @@ from numba import njit
 
 from branchline.kernels.jit.arena import empty
 from branchline.kernels.jit.team import Kernel, bits
-from branchline.kernels.jit.vector import FAST, claim, exp, float_of_bits, floats, words
+from branchline.kernels.jit.vector import (
+    FAST,
+    claim,
+    exp,
+    float_of_bits,
+    floats,
+    half_of,
+    halves,
+    words,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,10 +84,13 @@ def rope_and_write(
     k_pool: Tensor,
     v_pool: Tensor,
 ) -> Tensor:
-    """Rotate q and k by their positions, write k and v to their pages; the rotated q."""
+    """Rotate q and k by their positions, write k and v to their pages; the rotated q.
+
+    All float32, but the pools may be bfloat16.
+    """
     count, heads, head_dim = q.shape
     rotated = empty(*q.shape)
-    _rope(
+    (_rope if k_pool.itemsize == 4 else _rope_halves)(
         q.data_ptr(),
         q.stride(0),
         k.data_ptr(),
@@ -175,6 +187,48 @@ def _rope(address):
             _copy(v, a[12] + page, kv_heads * head_dim)
 
 
+@Kernel
+def _rope_halves(address):
+    """As `_rope`, with k and v rounded to bfloat16."""
+    a = words(address, 18)
+    count, heads, kv_heads, head_dim = a[14], a[15], a[16], a[17]
+    positions, pages = words(a[9], count), words(a[10], count)
+    while True:
+        first = claim(address) * _ROWS
+        if first >= count:
+            break
+        for token in range(first, min(count, first + _ROWS)):
+            angles = a[8] + 4 * positions[token] * head_dim
+            q, k, v = a[2] + 4 * token * a[3], a[4] + 4 * token * a[5], a[6] + 4 * token * a[7]
+            _rotate(q, angles, a[13] + 4 * token * heads * head_dim, heads, head_dim)
+            page = 2 * pages[token] * kv_heads * head_dim
+            _rotate_to_halves(k, angles, a[11] + page, kv_heads, head_dim)
+            _round(v, a[12] + page, kv_heads * head_dim)
+
+
+@njit(fastmath=FAST)
+def _rotate_to_halves(x_at, angles_at, to_at, heads, head_dim):
+    half = head_dim // 2
+    cos, sin = floats(angles_at, half), floats(angles_at + 4 * half, half)
+    for head in range(heads):
+        offset = head * head_dim
+        first, second = floats(x_at + 4 * offset, half), floats(x_at + 4 * (offset + half), half)
+        to_first, to_second = (
+            halves(to_at + 2 * offset, half),
+            halves(to_at + 2 * (offset + half), half),
+        )
+        for i in range(half):
+            to_first[i] = half_of(first[i] * cos[i] - second[i] * sin[i])
+            to_second[i] = half_of(second[i] * cos[i] + first[i] * sin[i])
+
+
+@njit
+def _round(from_at, to_at, size):
+    source, to = floats(from_at, size), halves(to_at, size)
+    for i in range(size):
+        to[i] = half_of(source[i])
+
+
 @njit(fastmath=FAST)
 def _rotate(x_at, angles_at, to_at, heads, head_dim):
     half = head_dim // 2
@@ -218,7 +272,7 @@ def _silu(address):
         _silu_row(a[2] + 8 * row * size, a[3] + 4 * row * size, size)
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, error_model="numpy")
 def _silu_row(gate_up_at, out_at, size):
     gate, up, out = (
         floats(gate_up_at, size),

@@ -31,9 +31,11 @@ from branchline.kernels.jit.vector import (
     FAST,
     LANES,
     claim,
+    coarse_power_of_two,
     exp,
     floats,
     ints,
+    lesser,
     nearest,
     octets,
     words,
@@ -48,8 +50,10 @@ _PANEL = BLOCK_VECTORS * LANES  # columns of the result that are computed togeth
 _PANEL_BYTES = 4 * _PANEL
 # Tokens whose block, with a panel, fits a core's cache.
 _FLOAT_ROWS, _BYTE_ROWS = 48, 96
-_INNER = 512  # of a product in float32: a panel's part fits the cache next to a block's
+# Inputs of one product: a panel's part of them fits the nearest cache.
+_INNER, _BYTE_INNER = 512, 288
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_MINUS_LOG2_E, _MOST_POWER = np.float32(-1.44269504), np.float32(126.0)
 _LEVELS, _LEAST_SCALE = np.float32(127.0), np.float32(1e-30)
 _MIDDLE = 128
 
@@ -73,11 +77,12 @@ def int8_linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> 
     sums = rows.sum(dim=1, dtype=torch.int32)
     shift = sums * row_scales
     in_fours = keep(rows.view(len(panels), _PANEL, inputs // 4, 4).transpose(1, 2))
-    bias = None if bias is None else _panels(bias.unsqueeze(1), gated=gated).flatten()
-    kept = (in_fours, row_scales, shift, sums * -_MIDDLE)
-    constants = (inputs, outputs, int(gated), _address(bias), *(t.data_ptr() for t in kept))
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    bias = _panels(bias.unsqueeze(1), gated=gated).flatten()
+    kept = (bias, in_fours, row_scales, shift, sums * -_MIDDLE)
+    constants = (inputs, outputs, int(gated), *(t.data_ptr() for t in kept))
     size = _BYTE_ROWS * (inputs // 4 + 2) + 2 * _BYTE_ROWS * _PANEL
-    return _Linear(_multiply_bytes, _BYTE_ROWS, size, outputs, gated, constants, (*kept, bias))
+    return _Linear(_multiply_bytes, _BYTE_ROWS, size, outputs, gated, constants, kept)
 
 
 def _address(tensor: Tensor | None) -> int:
@@ -195,12 +200,16 @@ def _multiply_bytes(address):
                 mine = (1 + gated) * panel + part
                 to = up_at if part else sums_at
                 _begin_bytes(to, start_at + mine * _PANEL_BYTES, rows)
-                multiply_bytes(
-                    bytes_at, inputs, panels_at + mine * _PANEL * inputs, _PANEL_BYTES, to,
-                    _PANEL_BYTES, rows, BLOCK_VECTORS, inputs // 4,
-                )  # fmt: skip
-                _scale(to, scales_at, middles_at, row_scales_at, shift_at, bias_at, mine, rows)
-            _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated)
+                weight_at = panels_at + mine * _PANEL * inputs
+                for inner in range(0, inputs, _BYTE_INNER):
+                    multiply_bytes(
+                        bytes_at + inner, inputs, weight_at + inner * _PANEL, _PANEL_BYTES, to,
+                        _PANEL_BYTES, rows, BLOCK_VECTORS, min(_BYTE_INNER, inputs - inner) // 4,
+                    )  # fmt: skip
+            _finish(
+                sums_at, up_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, y_at,
+                first, rows, panel, outputs, gated,
+            )  # fmt: skip
 
 
 @njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
@@ -244,24 +253,58 @@ def _begin_floats(sums_at, bias_at, panel, rows):
 
 
 @njit(fastmath=FAST)
-def _scale(sums_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, panel, rows):
-    """Whole sums become what they stand for, in place."""
-    skip = 4 * panel * _PANEL
+def _finish(
+    sums_at, up_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, y_at, first, rows,
+    panel, outputs, gated,
+):  # fmt: skip
+    """What a panel's whole sums stand for, to its place in y."""
+    columns = min(_PANEL, outputs - panel * _PANEL)
+    skip = (1 + gated) * panel * _PANEL_BYTES
     scales, middles = floats(scales_at, rows), floats(middles_at, rows)
-    row_scales, shift = floats(row_scales_at + skip, _PANEL), floats(shift_at + skip, _PANEL)
     for row in range(rows):
-        at = sums_at + _PANEL_BYTES * row
-        sums, to = ints(at, _PANEL), floats(at, _PANEL)
-        scale, middle = scales[row], middles[row]
-        for i in range(_PANEL):
-            to[i] = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i]
-        if bias_at != 0:
-            bias = floats(bias_at + skip, _PANEL)
-            for i in range(_PANEL):
-                to[i] += bias[i]
+        at = _PANEL_BYTES * row
+        # Where a panel is not whole, its own place is: only what counts is copied from there.
+        to = y_at + 4 * ((first + row) * outputs + panel * _PANEL)
+        place = to if columns == _PANEL else sums_at + at
+        if gated:
+            _finish_gated(
+                sums_at + at, up_at + at, row_scales_at + skip, shift_at + skip, bias_at + skip,
+                place, scales[row], middles[row],
+            )  # fmt: skip
+        else:
+            _finish_row(
+                sums_at + at, row_scales_at + skip, shift_at + skip, bias_at + skip, place,
+                scales[row], middles[row],
+            )  # fmt: skip
+        if columns < _PANEL:
+            source, rest = floats(place, columns), floats(to, columns)
+            for i in range(columns):
+                rest[i] = source[i]
 
 
 @njit(fastmath=FAST)
+def _finish_row(sums_at, row_scales_at, shift_at, bias_at, to_at, scale, middle):
+    sums, to, bias = ints(sums_at, _PANEL), floats(to_at, _PANEL), floats(bias_at, _PANEL)
+    row_scales, shift = floats(row_scales_at, _PANEL), floats(shift_at, _PANEL)
+    for i in range(_PANEL):
+        to[i] = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i] + bias[i]
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _finish_gated(sums_at, up_at, row_scales_at, shift_at, bias_at, to_at, scale, middle):
+    """silu(gate) · up, with an exponential that is as exact as eight bits deserve."""
+    sums, ups, to = ints(sums_at, _PANEL), ints(up_at, _PANEL), floats(to_at, _PANEL)
+    row_scales, shift = floats(row_scales_at, 2 * _PANEL), floats(shift_at, 2 * _PANEL)
+    bias = floats(bias_at, 2 * _PANEL)
+    for i in range(_PANEL):
+        j = _PANEL + i
+        gate = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i] + bias[i]
+        up = np.float32(ups[i]) * (row_scales[j] * scale) + middle * shift[j] + bias[j]
+        power = coarse_power_of_two(lesser(gate * _MINUS_LOG2_E, _MOST_POWER))
+        to[i] = gate * up / (_ONE + power)
+
+
+@njit(fastmath=FAST, error_model="numpy")
 def _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated):
     """A panel's results to their place in y."""
     columns = min(_PANEL, outputs - panel * _PANEL)

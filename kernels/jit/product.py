@@ -4,8 +4,9 @@ A block of the result stays in registers while it runs along the inner dimension
 few vectors of the right matrix are loaded, and one number of each row of the left one is spread
 over a vector. (The inner kernel of GotoBLAS and BLIS.)
 
-Two kinds of numbers: float32, or four bytes at a time, unsigned on the left and signed on the
-right, whose products are added to an int32 (VNNI). Both move on by 4 bytes of the left matrix.
+Three kinds of numbers: float32; two bfloat16 at a time, whose products are added to a float32
+(AVX512_BF16); or four bytes at a time, unsigned on the left and signed on the right, whose products
+are added to an int32 (VNNI). All move on by 4 bytes of the left matrix.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from branchline.kernels.jit.vector import FEATURES, LANES, WORD
 BLOCK_ROWS = 4 if LANES == 8 else 6
 BLOCK_VECTORS = 2 if LANES == 8 else 4
 HAS_BYTE_PRODUCTS = LANES == 16 and bool(FEATURES.get("avx512vnni"))
+HAS_HALF_PRODUCTS = LANES == 16 and bool(FEATURES.get("avx512bf16"))
 
 _INT, _FLOAT = ir.IntType(32), ir.FloatType()
 _FLOATS, _INTS, _BYTES = (
@@ -33,12 +35,26 @@ _FLOATS, _INTS, _BYTES = (
 )
 
 
+class _BFloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
 @dataclass(frozen=True, slots=True)
 class _Floats:
     """float32 · float32 + float32."""
 
     number: Any = _FLOAT
     vector: Any = _FLOATS
+    total: Any = _FLOATS
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
         kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
@@ -47,11 +63,29 @@ class _Floats:
 
 
 @dataclass(frozen=True, slots=True)
+class _Halves:
+    """Two products bfloat16 · bfloat16, added to a float32."""
+
+    number: Any = _INT
+    vector: Any = _INTS
+    total: Any = _FLOATS
+
+    def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
+        halves = ir.VectorType(_BFloat(), 2 * LANES)
+        kind = ir.FunctionType(_FLOATS, [_FLOATS, halves, halves])
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        dot = cgutils.get_or_insert_function(builder.module, kind, name)
+        left, right = builder.bitcast(left, halves), builder.bitcast(right, halves)
+        return builder.call(dot, [total, left, right])
+
+
+@dataclass(frozen=True, slots=True)
 class _Bytes:
     """Four products uint8 · int8, added to an int32."""
 
     number: Any = _INT
     vector: Any = _INTS
+    total: Any = _INTS
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
         kind = ir.FunctionType(_INTS, [_INTS, _BYTES, _BYTES])
@@ -104,7 +138,9 @@ def _emit_block(
         return builder.shuffle_vector(first, undefined, ir.Constant(_INTS, [0] * LANES))
 
     block = [(row, vector) for row in range(rows) for vector in range(vectors)]
-    places = [vector_place(c, c_stride, WORD(row), vector) for row, vector in block]
+    places = [
+        place(c, c_stride, WORD(row), WORD(vector * LANES * 4), kind.total) for row, vector in block
+    ]
     start = [builder.load(at, align=4) for at in places]
     before = builder.block
     loop, after = builder.append_basic_block("inner"), builder.append_basic_block("done")
@@ -113,7 +149,7 @@ def _emit_block(
     builder.position_at_end(loop)
     step = builder.phi(WORD)
     step.add_incoming(WORD(0), before)
-    carried = [builder.phi(kind.vector) for _ in block]
+    carried = [builder.phi(kind.total) for _ in block]
     right = [
         builder.load(vector_place(b, b_stride, step, vector), align=4) for vector in range(vectors)
     ]
@@ -221,6 +257,9 @@ def _multiplier(kind: Any) -> Any:
 # (a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner): c [rows, vectors · LANES] += a b,
 # with a [rows, inner] and b [inner, vectors · LANES]; strides in bytes; inner > 0.
 multiply_floats = _multiplier(_Floats())
+# The same of bfloat16: a [rows, 2 · inner], b [inner, vectors · LANES, 2], c float32.
+# As with bytes below, it is never called where the processor has no such products.
+multiply_halves = _multiplier(_Halves()) if HAS_HALF_PRODUCTS else multiply_floats
 # The same of bytes: a uint8 [rows, 4 · inner], b int8 [inner, vectors · LANES, 4], c int32.
 # Without VNNI it is never called, but what calls it must compile.
 multiply_bytes = _multiplier(_Bytes()) if HAS_BYTE_PRODUCTS else multiply_floats

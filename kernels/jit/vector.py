@@ -18,7 +18,8 @@ FEATURES: dict[str, bool] = dict(llvm.get_host_cpu_features())
 # The float32 of a vector register: AVX-512, AVX2, or the 128 bits that every other processor has.
 LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx2") else 4
 
-# Nothing here says that there are no infinities and no NaN: there may be.
+# Nothing here says that there are no infinities and no NaN: there may be. (What divides needs
+# Numba's `error_model="numpy"` too: a division that could raise is not made vectors.)
 FAST = {"contract", "reassoc", "arcp", "nsz", "afn"}
 
 WORD = ir.IntType(64)
@@ -40,6 +41,7 @@ def _pointer_to(kind: Any) -> Any:
 _f32_pointer = _pointer_to(types.float32)
 _i32_pointer = _pointer_to(types.int32)
 _i64_pointer = _pointer_to(types.int64)
+_u16_pointer = _pointer_to(types.uint16)
 _u8_pointer = _pointer_to(types.uint8)
 
 
@@ -59,6 +61,12 @@ def ints(address, count):
 def words(address, count):
     """The int64 array [count] at an address."""
     return carray(_i64_pointer(address), count)
+
+
+@njit(inline="always")
+def halves(address, count):
+    """The uint16 array [count] at an address: the bits of bfloat16."""
+    return carray(_u16_pointer(address), count)
 
 
 @njit(inline="always")
@@ -132,6 +140,16 @@ def float_of_bits(_typing: Any, _bits: Any) -> Any:
 
 
 @intrinsic
+def bits_of_float(_typing: Any, _x: Any) -> Any:
+    """The bits of a float32, as an int32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
 def nearest(_typing: Any, _x: Any) -> Any:
     """A float32 rounded to a whole one, halves to even."""
 
@@ -141,6 +159,21 @@ def nearest(_typing: Any, _x: Any) -> Any:
 
     return types.float32(types.float32), generate
 
+
+def _chosen(sign: str) -> Any:
+    """The intrinsic a if a `sign` b else b. Python's own is not made vectors, for NaN's sake."""
+
+    @intrinsic
+    def chosen(_typing: Any, _a: Any, _b: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(sign, *arguments), *arguments)
+
+        return types.float32(types.float32, types.float32), generate
+
+    return chosen
+
+
+lesser, greater = _chosen("<"), _chosen(">")
 
 _LEAST, _MOST = np.float32(-87.0), np.float32(88.0)
 _LOG2_E = np.float32(1.44269504)
@@ -158,9 +191,66 @@ def exp(x):
 
     x = n ln 2 + r with |r| ≤ ln 2 / 2: n goes into the exponent, e^r is Cephes' polynomial.
     """
-    x = min(max(x, _LEAST), _MOST)
+    x = lesser(greater(x, _LEAST), _MOST)
     n = nearest(x * _LOG2_E)
     r = x - n * _LN2_HIGH - n * _LN2_LOW
     p = ((((_P5 * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _P0
     exponent = (np.int32(n) + np.int32(127)) << np.int32(23)
     return (p * r * r + r + np.float32(1.0)) * float_of_bits(exponent)
+
+
+@njit(inline="always")
+def half_of(x):
+    """The bits of the bfloat16 nearest to a float32 that is a number; halves away from 0."""
+    return np.uint16(np.uint32(bits_of_float(x) + np.int32(0x8000)) >> np.uint32(16))
+
+
+def greatest_of(vectors: int) -> Any:
+    """The intrinsic that finds the greatest of `vectors` · LANES float32 at an address, no NaN.
+
+    In Numba's words it would be a chain of comparisons, each waiting for the one before.
+    """
+
+    @intrinsic
+    def greatest(_typing: Any, _address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            def greater(a: Any, b: Any) -> Any:
+                return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+            kind = ir.VectorType(ir.FloatType(), LANES)
+            at = builder.inttoptr(arguments[0], kind.as_pointer())
+            found = [
+                builder.load(builder.gep(at, [WORD(vector)]), align=4) for vector in range(vectors)
+            ]
+            while len(found) > 1:
+                found = [greater(*found[:2]), *found[2:]]
+            (most,), width = found, LANES
+            while width > 1:
+                width //= 2
+                lanes = ir.VectorType(ir.IntType(32), width)
+                low, high = (
+                    builder.shuffle_vector(
+                        most, most, ir.Constant(lanes, list(range(first, first + width)))
+                    )
+                    for first in (0, width)
+                )
+                most = greater(low, high)
+            return builder.extract_element(most, ir.IntType(32)(0))
+
+        return types.float32(types.int64), generate
+
+    return greatest
+
+
+# Of 2^r for |r| ≤ 1/2, highest power first: within 1e-4.
+_Q3, _Q2, _Q1, _Q0 = (np.float32(c) for c in (0.055171288, 0.24261109, 0.69326106, 0.99992808))
+
+
+@njit(inline="always", fastmath=FAST)
+def coarse_power_of_two(x):
+    """2^x of a float32 that is at most 0, within 1e-4 of itself; 2^−126 below −126."""
+    x = greater(x, np.float32(-126.0))
+    n = nearest(x)
+    r = x - n
+    p = ((_Q3 * r + _Q2) * r + _Q1) * r + _Q0
+    return float_of_bits(bits_of_float(p) + (np.int32(n) << np.int32(23)))

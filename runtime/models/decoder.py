@@ -39,7 +39,9 @@ class Decoder:
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
-        self.page_bytes = 2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize
+        self._kv_dtype = kernels.kv_dtype or dtype
+        row = config.kv_heads * config.head_dim * self._kv_dtype.itemsize
+        self.page_bytes = 2 * config.layers * row
         self.segment_cost = kernels.segment_cost
         self._kernels = kernels
         self.dtype = dtype
@@ -80,7 +82,7 @@ class Decoder:
         self._run = self._kernels.make_run()
         for _ in range(self.config.layers):
             k_pool, v_pool = (
-                self._kernels.zeros(shape, dtype=self.dtype, device=device) for _ in range(2)
+                self._kernels.zeros(shape, dtype=self._kv_dtype, device=device) for _ in range(2)
             )
             self._pools.append((k_pool, v_pool))
 
