@@ -25,7 +25,7 @@ TABLE = {
         "branchline.runtime",
         {"branchline", "branchline.kernels", "branchline.radix", "branchline.runtime"}
         | LIGHT
-        | {"gguf", "huggingface_hub", "interegular", "jinja2", "llguidance", "numpy"}
+        | {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy"}
         | {"safetensors", "tokenizers", "torch", "transformers", "triton"},
     ),
     "gateway": (

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class Matcher(Protocol):
-    """A position in a grammar. Only the engine thread touches it, and never for long."""
+    """A position in a grammar. Only the engine thread touches it, and never for long.
+
+    What shows only while a grammar runs, as a limit that it exceeds or a text that nothing can
+    complete, is an InvalidRequest of `complete`, `fill_mask`, `advance` or `forced`: the matcher is
+    of no use after it, and nothing else is disturbed.
+    """
 
     @property
     def accepting(self) -> bool:

@@ -43,6 +43,7 @@ class TextEncoder:
         # The longest match wins.
         special.sort(key=lambda token: len(token["content"]), reverse=True)
         self._special_ids = [token["id"] for token in special]
+        self.special_ids = frozenset(self._special_ids)
         # One group for each token; with no token at all, a pattern that matches nothing.
         self._special_pattern = re.compile("|".join(map(_group, special)) or r"(?!)")
         plain = _without_special_tokens(spec)
@@ -65,6 +66,10 @@ class TextEncoder:
             opens = run[0] == "special" and self._space_after_special
             core = self._opening if opens else self._continuing
         return ids
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """The ids of program text that comes after other tokens."""
+        return list(_encode(self._continuing, text))
 
     def _encode(self, core: Core, text: str) -> tuple[int, ...]:
         return (self._remembered if len(text) <= _LONGEST_REMEMBERED else _encode)(core, text)

@@ -24,7 +24,7 @@ from branchline.kernels.triton.tile_shapes import Heads
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 DEVICE_STAGES = {"ceilings", "compile", "configurations"}
 # What a machine with torch and triton need not have: packages of ours, and what only they need.
-ABSENT = ("branchline", "pydantic", "zmq", "gguf", "llguidance", "interegular")
+ABSENT = ("branchline", "pydantic", "zmq", "gguf", "llguidance")
 BARE = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({ABSENT}))
