@@ -1,4 +1,4 @@
-"""Typed extraction: what the model writes comes back as values of Python types, or as an error.
+"""Typed extraction: the model writes nothing but values of Python types, and back they come.
 
 Run it with `branchline run examples/extraction.py`.
 """
@@ -50,5 +50,5 @@ if __name__ == "__main__":
         for name in ("listing", "cheap"):
             try:
                 print(f"  {name}: {state[name]!r}")
-            except bl.ProgramError as error:  # the text is no such value: says what it is
+            except bl.ProgramError as error:  # max_tokens has cut the text: says what there is
                 print(f"  {name}: {error.__cause__}")

@@ -23,6 +23,7 @@ from branchline.choices import (
     total_likelihood,
     unconditional_likelihood_normalized,
 )
+from branchline.choosing import select
 from branchline.default_backend import set_default_backend, using
 from branchline.errors import (
     BranchlineError,
@@ -32,15 +33,26 @@ from branchline.errors import (
     RequestAborted,
     RequestTimeout,
     RuntimeFailed,
+    RuntimeOverloaded,
     RuntimeUnavailable,
 )
+from branchline.grammar import Grammar
 from branchline.group import AsyncProgramStateGroup, ProgramStateGroup
-from branchline.language import (
+from branchline.language import gen, gen_int, gen_string
+from branchline.program import Program, function
+from branchline.program_error import ProgramError
+from branchline.reasoning import ReasoningFormat, separate_reasoning
+from branchline.retry import Retry
+from branchline.sampling_params import SamplingParams
+from branchline.state import ProgramState
+from branchline.tool import Tool, ToolCall
+from branchline.tool_results import call_tools, call_tools_async
+from branchline.tools import describe_tools
+from branchline.tracing import Trace
+from branchline.turns import (
     assistant,
     assistant_begin,
     assistant_end,
-    gen,
-    select,
     system,
     system_begin,
     system_end,
@@ -48,13 +60,6 @@ from branchline.language import (
     user_begin,
     user_end,
 )
-from branchline.program import Program, function
-from branchline.program_error import ProgramError
-from branchline.reasoning import ReasoningFormat, separate_reasoning
-from branchline.retry import Retry
-from branchline.sampling_params import SamplingParams
-from branchline.state import ProgramState
-from branchline.tracing import Trace
 from branchline.typed import InvalidValue
 
 if TYPE_CHECKING:
@@ -73,6 +78,7 @@ __all__ = [
     "ChoicesDecision",
     "ChoicesSamplingMethod",
     "Engine",
+    "Grammar",
     "InvalidRequest",
     "InvalidValue",
     "Mock",
@@ -90,17 +96,25 @@ __all__ = [
     "Retry",
     "Runtime",
     "RuntimeFailed",
+    "RuntimeOverloaded",
     "RuntimeUnavailable",
     "SamplingParams",
+    "Tool",
+    "ToolCall",
     "Trace",
     "assistant",
     "assistant_begin",
     "assistant_end",
     "byte_length_normalized",
+    "call_tools",
+    "call_tools_async",
     "connect",
+    "describe_tools",
     "events",
     "function",
     "gen",
+    "gen_int",
+    "gen_string",
     "greedy_token_selection",
     "select",
     "separate_reasoning",

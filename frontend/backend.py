@@ -53,3 +53,11 @@ class TakesHints(Protocol):
 def takes_hints(backend: object) -> TypeGuard[TakesHints]:
     """Whether it does."""
     return isinstance(backend, TakesHints)
+
+
+def constrains(backend: object) -> bool:
+    """Whether its model can be held to what a gen's `type` allows.
+
+    Where it says `constrains = False` the text is only parsed, and may be no value.
+    """
+    return bool(getattr(backend, "constrains", True))

@@ -23,6 +23,10 @@ class RuntimeUnavailable(BranchlineError, ConnectionError):
     """The runtime could not be reached, did not start in time, or was lost."""
 
 
+class RuntimeOverloaded(RuntimeUnavailable):
+    """The runtime has as many requests as it takes; the same may succeed later."""
+
+
 class RuntimeFailed(BranchlineError):
     """The runtime met a bug of its own; its log has the traceback."""
 

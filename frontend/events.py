@@ -96,6 +96,7 @@ class Used(Event):
         seconds: it took, the wait for its turn included.
         ttft: seconds to its first token; None if it writes none, or all of it came at once.
         error: why it has no answer; what it cost is not known then.
+        forced_tokens: of the generated ones, taken from a grammar without being sampled.
     """
 
     name: str | None
@@ -106,6 +107,7 @@ class Used(Event):
     seconds: float
     ttft: float | None
     error: str | None = None
+    forced_tokens: int = 0
 
     @property
     def first_token_at(self) -> float | None:

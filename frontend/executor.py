@@ -25,7 +25,7 @@ from branchline import eventloop, nodes
 from branchline.collecting import announce
 from branchline.events import Log
 from branchline.feed import Feed
-from branchline.interpreter import Step, execute, needs_backend
+from branchline.interpreter import Step, execute, needs_backend, sampled_with
 from branchline.program_error import ProgramError, Site, call_site
 from branchline.record import Record
 from branchline.seeds import derive_seed
@@ -196,9 +196,8 @@ class Executor:
     def _step(self, node: nodes.Node, site: Site) -> Step:
         params = None
         if isinstance(node, nodes.Gen):
-            params = with_changes(self.run.params, node.changes)
-            stop = tuple(dict.fromkeys(params.stop + self.run.template.stop))
-            params = with_changes(params, {"stop": stop, "seed": self._seed(params.seed)})
+            params = sampled_with(node, self.run)
+            params = with_changes(params, {"seed": self._seed(params.seed)})
             self._gens += 1
         seed = None
         if isinstance(node, nodes.Select) and node.temperature > 0:

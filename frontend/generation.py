@@ -58,9 +58,13 @@ class Choice:
             meta["prompt_tokens"] = self.usage.prompt_tokens
             meta["completion_tokens"] = self.usage.completion_tokens
             meta["cached_tokens"] = self.usage.cached_tokens
+            if self.usage.forced_tokens:
+                meta["forced_tokens"] = self.usage.forced_tokens
         if self.finish is not None:
             meta["finish_reason"] = _finish_reason(self.finish, len(self.ids))
             meta["seed"] = self.finish.seed
+            if self.finish.note:
+                meta["note"] = self.finish.note
         if self.prompt_logprobs:
             meta["input_token_logprobs"] = [
                 _triple(p.logprob, p.token) for p in self.prompt_logprobs
@@ -114,12 +118,15 @@ class Written:
         return (("program", answer),), answer
 
     def value(self) -> Any:
-        """The answers, as values of the gen's type.
+        """The answers, as values of the gen's type, or the calls in them.
 
         Raises:
             InvalidValue: one of them is none.
         """
         answers = [answer for _, answer in self._parts]
+        if self._node.tools is not None:
+            calls = [self._node.tools.parse(answer) for answer in answers]
+            return calls if len(calls) > 1 else calls[0]
         if self._node.type is not None:
             return _one_or_list([parse(answer, self._node.type) for answer in answers])
         return _one_or_list(answers)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from branchline import nodes
 from branchline.asking import Generation, ask_scores
+from branchline.backend import constrains
 from branchline.claims import Claims
 from branchline.control import Control
 from branchline.errors import InvalidRequest
@@ -16,6 +17,9 @@ from branchline.program_error import ProgramError
 from branchline.reasoning import REASONING_SUFFIX
 from branchline.retry import NO_RETRY, Retry
 from branchline.roles import begin_turn, end_turn
+from branchline.sampling_params import SamplingParams
+from branchline.settings import with_changes
+from branchline.type_grammar import held_to
 from branchline.typed import InvalidValue
 from branchline.weighing import weigh
 
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     from branchline.control import Branch
     from branchline.program_error import Site
     from branchline.protocol import ChatTemplate
-    from branchline.sampling_params import SamplingParams
     from branchline.snapshot import Snapshot
     from branchline.variable import Variable
 
@@ -106,6 +109,22 @@ async def execute(
             return closed
         case _:
             return _constant(snapshot, step.node, run.template)
+
+
+def sampled_with(node: nodes.Gen, run: Run) -> SamplingParams:
+    """The parameters of a gen in a run, its seed aside; those of a select are all its own.
+
+    Raises:
+        InvalidRequest: they break a rule.
+    """
+    if node.choices:
+        return with_changes(SamplingParams(), node.changes)
+    params = with_changes(run.params, node.changes)
+    params = with_changes(params, {"stop": tuple(dict.fromkeys(params.stop + run.template.stop))})
+    # What is thought before an answer is of no type.
+    if node.type is None or node.reasoning is not None or not constrains(run.backend):
+        return params
+    return held_to(params, node.type)
 
 
 def needs_backend(node: nodes.Node) -> bool:

@@ -1,25 +1,31 @@
-"""The words a program is written in: `gen`, `select` and the three roles."""
+"""The word with which a model writes: `gen`."""
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from branchline.choices import METHODS, ChoicesSamplingMethod, token_length_normalized
+from pydantic import Json
+
+from branchline.choices import token_length_normalized
+from branchline.choosing import select
+from branchline.constraint import constraint, only_one
 from branchline.control import check_timeout
-from branchline.errors import InvalidRequest
-from branchline.nodes import ExprList, Gen, Node, RoleBegin, RoleEnd, Select, as_node
+from branchline.nodes import Gen, Node
 from branchline.settings import check_retry, sampling_changes
+from branchline.tools import AUTO, Toolbox
 from branchline.typed import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import builtins
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from branchline.retry import Retry
+    from pydantic import BaseModel
 
-MIN_SELECT_TEMPERATURE = 1e-5  # at or below it the best choice is taken
+    from branchline.choices import ChoicesSamplingMethod
+    from branchline.grammar import Grammar
+    from branchline.retry import Retry
 
 
 def gen(
@@ -46,6 +52,12 @@ def gen(
     choices: Sequence[str] | None = None,
     choices_method: ChoicesSamplingMethod | str | None = None,
     type: Any = None,
+    regex: str | None = None,
+    json_schema: Mapping[str, Any] | str | builtins.type[BaseModel] | None = None,
+    grammar: Grammar | str | None = None,
+    tools: Sequence[Callable[..., Any]] | None = None,
+    tool_choice: str = AUTO,
+    parallel_tool_calls: bool = True,
     timeout: float | None = None,
     retry: Retry | None = None,
 ) -> Node:
@@ -53,7 +65,8 @@ def gen(
 
     What is None is as the run has it (`Program.run`); `stop` replaces the run's. With `choices` it
     is a `select`, and only `name`, `choices`, `temperature`, `choices_method`, `seed`, `timeout`
-    and `retry` count.
+    and `retry` count. Of `choices`, `type`, `regex`, `json_schema`, `grammar` and `tools` one may
+    be given: the model writes nothing else, unless `max_tokens` or a stop string ends it before.
 
     Args:
         name: the variable; without one the text is only appended.
@@ -79,13 +92,33 @@ def gen(
         choices_method: how to decide between them.
         type: what the variable is: int, float, bool, `Literal`, an `Enum`, a list, a dataclass, a
             pydantic model … Where the text is none, reading the variable raises `ProgramError` with
-            an `InvalidValue`; the text stays, in the state and in `ProgramState.text_of`.
+            an `InvalidValue`; the text stays, in the state and in `ProgramState.text_of`. After a
+            number the model may go on with one of the stop strings, which then include a new line.
+        regex: of Python's syntax; the whole text matches it.
+        json_schema: the text is JSON of this schema: a dict, JSON text or a pydantic model.
+        grammar: the text is of this grammar; a text is one in llguidance's dialect of Lark.
+        tools: functions that the model may call; the variable is a list of `ToolCall`s, to be run
+            with `call_tools`. `describe_tools` is what tells the model of them.
+        tool_choice: "auto" allows text before calls, or none; "required" takes at least one call;
+            the name of a tool takes one call of it.
+        parallel_tool_calls: several calls may follow each other, 16 at most. Without, the text ends
+            with the first, which keeps a small model from repeating it.
         timeout: seconds that an attempt may take, waiting included.
         retry: whether and when to try again what failed.
 
     Raises:
         InvalidRequest: a value breaks a rule.
     """
+    only_one(
+        {
+            "choices": choices or None,
+            "type": type,
+            "regex": regex,
+            "json_schema": json_schema,
+            "grammar": grammar,
+            "tools": tools,
+        }
+    )
     if choices:
         return select(
             name,
@@ -118,124 +151,28 @@ def gen(
             "return_logprob": return_logprob,
             "logprob_start_len": logprob_start_len,
             "top_logprobs_num": top_logprobs_num,
+            "grammar": constraint(regex, json_schema, grammar),
         }
     )
+    toolbox = None
+    if tools is not None:
+        toolbox = Toolbox.of(tools, tool_choice, parallel=parallel_tool_calls)
+        changes["grammar"] = toolbox.grammar()
     return Gen(
         name,
         MappingProxyType(changes),
         type=type,
+        tools=toolbox,
         timeout=check_timeout(timeout),
         retry=check_retry(retry),
     )
 
 
-def select(
-    name: str | None = None,
-    choices: Sequence[str] | None = None,
-    temperature: float = 0.0,
-    choices_method: ChoicesSamplingMethod | str = token_length_normalized,
-    *,
-    calibration: str | None = None,
-    seed: int | None = None,
-    timeout: float | None = None,
-    retry: Retry | None = None,
-) -> Node:
-    """The choice that the model finds likeliest here, kept in the variable `name`.
-
-    What is known about it (`ProgramState.get_meta_info`) has the `probabilities` of the choices.
-
-    Args:
-        name: the variable; without one the choice is only appended.
-        choices: the texts to choose from.
-        temperature: 0 takes the best. Above it one is drawn by exp(score / temperature).
-        choices_method: what the best is: a method, or "token", "greedy", "unconditional", "sum" or
-            "byte".
-        calibration: a text that should favour no choice, such as "Answer:". What it says for each
-            is subtracted; it takes a second request.
-        seed: makes a draw repeat.
-        timeout: seconds that an attempt may take, waiting included.
-        retry: whether and when to try again what failed.
-
-    Raises:
-        InvalidRequest: there are no choices, one is not text, or another value breaks a rule.
-    """
-    if not choices or isinstance(choices, str):
-        raise InvalidRequest(f"choices={choices!r}: select needs a list of at least one text")
-    for choice in choices:
-        if not isinstance(choice, str):
-            raise InvalidRequest(f"choices holds {choice!r}; every choice must be text")
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise InvalidRequest(f"temperature={temperature}: must be at least 0")
-    if calibration == "":
-        raise InvalidRequest('calibration="": must be some text, such as "Answer:"')
-    return Select(
-        name,
-        tuple(choices),
-        _method(choices_method),
-        temperature if temperature > MIN_SELECT_TEMPERATURE else 0.0,
-        seed=seed,
-        calibration=calibration,
-        timeout=check_timeout(timeout),
-        retry=check_retry(retry),
-    )
+def gen_int(name: str | None = None, max_tokens: int | None = None, **settings: Any) -> Node:
+    """`gen` of a whole number, with any of its other settings."""
+    return gen(name, max_tokens, type=int, **settings)
 
 
-def _method(method: ChoicesSamplingMethod | str) -> ChoicesSamplingMethod:
-    if isinstance(method, ChoicesSamplingMethod):
-        return method
-    if method not in METHODS:
-        raise InvalidRequest(
-            f"choices_method={method!r}: must be a ChoicesSamplingMethod or {', '.join(METHODS)}"
-        )
-    return METHODS[method]
-
-
-def system(expr: str | Node | None = None) -> ExprList:
-    """A system turn; an empty one without an expression."""
-    return turn("system", expr)
-
-
-def user(expr: str | Node | None = None) -> ExprList:
-    """A user turn; an empty one without an expression."""
-    return turn("user", expr)
-
-
-def assistant(expr: str | Node | None = None) -> ExprList:
-    """An assistant turn; an empty one without an expression."""
-    return turn("assistant", expr)
-
-
-def turn(role: str, expr: str | Node | None) -> ExprList:
-    """A turn of any role."""
-    content = () if expr is None else (as_node(expr),)
-    return ExprList((RoleBegin(role), *content, RoleEnd(role)))
-
-
-def system_begin() -> RoleBegin:
-    """The start of a system turn."""
-    return RoleBegin("system")
-
-
-def system_end() -> RoleEnd:
-    """The end of a system turn."""
-    return RoleEnd("system")
-
-
-def user_begin() -> RoleBegin:
-    """The start of a user turn."""
-    return RoleBegin("user")
-
-
-def user_end() -> RoleEnd:
-    """The end of a user turn."""
-    return RoleEnd("user")
-
-
-def assistant_begin() -> RoleBegin:
-    """The start of an assistant turn."""
-    return RoleBegin("assistant")
-
-
-def assistant_end() -> RoleEnd:
-    """The end of an assistant turn."""
-    return RoleEnd("assistant")
+def gen_string(name: str | None = None, max_tokens: int | None = None, **settings: Any) -> Node:
+    """`gen` of a text between quotes, as JSON has it; the variable is what is between them."""
+    return gen(name, max_tokens, type=Json[str], **settings)

@@ -13,6 +13,7 @@ from branchline import eventloop
 from branchline.blocking import Blocking
 from branchline.errors import InvalidRequest
 from branchline.mock_answer import answered
+from branchline.mock_grammar import check_answer
 from branchline.mock_script import Reply, Script, choice_scores
 from branchline.mock_tokens import END, PrefixCache, Vocabulary
 from branchline.protocol import ModelCard, Scored, Usage
@@ -39,7 +40,12 @@ class Mock(Blocking):
     An answer is a text, an exception to raise, or a `Reply`, which can also delay, stream in pieces
     of its own and fail midway. Of several patterns, the one that is found furthest along in the
     prompt answers, so a conversation is answered by its last turn; a pattern may have a list of
-    answers, too. Of a generation with `n` choices each takes an answer.
+    answers, too. Of a generation with `n` choices each takes an answer. A `select` with
+    `method="decode"` is a generation.
+
+    An answer that ends by itself must be one that the gen allows: match its `regex`, or be JSON
+    where there is a `json_schema` (whose rules are not checked); other grammars are not looked at.
+    Nothing holds it to a `type`: as anywhere, the text is parsed.
 
     A token is a word or a mark, with the white space before it. `max_tokens`, `stop` and
     `stop_token_ids` end an answer as they would a model's; nothing is drawn, so temperature and the
@@ -51,6 +57,8 @@ class Mock(Blocking):
         alive: how many have arrived and not ended.
         most_alive: the most of them at one time.
     """
+
+    constrains = False
 
     def __init__(
         self,
@@ -136,6 +144,8 @@ class Mock(Blocking):
                 reply = self._next_reply(request)
                 await asyncio.sleep(reply.delay)
                 said = answered(request, index, reply, self._words, ids, cached)
+                if request.params.grammar is not None and reply.error is None:
+                    check_answer(said, request.params.grammar)
                 for position, update in enumerate(said.updates):
                     await asyncio.sleep(reply.pause if position else 0)
                     yield update

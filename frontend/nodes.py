@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from branchline.protocol import Prompt
     from branchline.reasoning import ReasoningFormat
     from branchline.retry import Retry
+    from branchline.tools import Toolbox
 
 
 class Node:
@@ -60,6 +61,8 @@ class Gen(Node):
     name: str | None
     changes: Mapping[str, Any]  # fields of SamplingParams that differ from the run's
     type: Any = None  # what the variable's value is; None: the text
+    tools: Toolbox | None = None  # set: the value is the calls in the text
+    choices: tuple[str, ...] = ()  # of a select whose model writes one of them
     reasoning: ReasoningFormat | None = None  # set: it is kept apart from the answer
     timeout: float | None = None  # seconds, of each attempt
     retry: Retry | None = None  # None: as the run has it

@@ -44,8 +44,9 @@ class OpenAI(Blocking):
 
     The endpoint has text only: it is sent a program's whole text with each request, a gen adds what
     it wrote as text, and token ids count as -1. A parameter that the API lacks is refused by name.
-    Of `n` choices the first has the usage of all, which is how it is reported. A busy endpoint is
-    asked again, when it says or after growing waits.
+    A `json_schema` is a chat's `response_format`; other grammars, and tools, are refused by name,
+    and a `type` is only parsed. Of `n` choices the first has the usage of all, which is how it is
+    reported. A busy endpoint is asked again, when it says or after growing waits.
 
     `select` takes the choice that the model writes when it may write nothing else: token after
     token, with a `logit_bias` (so `choices_method` changes nothing, and a choice's score is its
@@ -55,6 +56,8 @@ class OpenAI(Blocking):
     Raises:
         InvalidRequest: the address or a setting breaks a rule.
     """
+
+    constrains = False
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class OpenAI(Blocking):
             template: how roles read as text, for completions.
             encode: the model's tokenizer, text to ids: for OpenAI's models
                 `tiktoken.encoding_for_model(model).encode`.
-            extensions: parameters that this endpoint has beyond the API, such as "top_k", "min_p".
+            extensions: parameters that this endpoint has beyond the API, such as "top_k", "regex".
             length: the API's name for the most tokens to write; by default the one that the model
                 is known to take.
             body: further fields of every request.

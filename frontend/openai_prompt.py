@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from branchline.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from branchline.grammar import Grammar
     from branchline.protocol import Prompt
 
 Message = dict[str, str]
@@ -123,6 +125,8 @@ def body_of(
         raise InvalidRequest("max_tokens=0: an OpenAI-compatible endpoint always writes")
     if params.stop:
         body["stop"] = list(params.stop)
+    if params.grammar is not None:
+        body |= _constraint(params.grammar, extensions, chat=chat)
     if params.logit_bias:
         body["logit_bias"] = {str(token): bias for token, bias in params.logit_bias.items()}
     if params.wants_logprobs and chat:
@@ -132,7 +136,29 @@ def body_of(
     return body
 
 
-_BY_HAND = frozenset({"max_tokens", "stop", "logit_bias", "logprobs", "top_logprobs"})
+_BY_HAND = frozenset({"max_tokens", "stop", "grammar", "logit_bias", "logprobs", "top_logprobs"})
+_AS_GIVEN = {
+    "regex": "regex",
+    "json_schema": "json_schema",
+    "lark": "grammar, or tools",
+    "ebnf": "a grammar of kind ebnf",
+    "structural_tag": "a grammar of kind structural_tag",
+}
+
+
+def _constraint(grammar: Grammar, extensions: Collection[str], *, chat: bool) -> dict[str, Any]:
+    """A schema as the API's response_format; a regular expression where the endpoint has that."""
+    if grammar.kind == "json_schema" and (chat or "response_format" in extensions):
+        schema = {"name": "answer", "schema": json.loads(grammar.source), "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if grammar.kind == "regex" and "regex" in extensions:
+        return {"regex": grammar.source}
+    extension = {"regex": "regex", "json_schema": "response_format"}.get(grammar.kind)
+    way = f'; if this one can, say so with extensions=["{extension}"]' if extension else ""
+    raise InvalidRequest(
+        f"{_AS_GIVEN[grammar.kind]}: the OpenAI API has no such parameter "
+        f"for {'chats' if chat else 'completions'}{way}"
+    )
 
 
 def _no_counterpart(name: str, value: object) -> str:

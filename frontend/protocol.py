@@ -202,6 +202,7 @@ class ModelCard:
     chat_template: ChatTemplate | None = None
     # Fields of SamplingParams as the model's authors recommend them, for who asks for that
     generation_defaults: dict[str, int | float] = field(default_factory=dict)
+    takes_tools: bool = False  # the chat template of its own shows tools, and calls of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,8 @@ class TokenLogprob:
     logprob: float | None
     token: int
     top: tuple[tuple[float, int], ...] = ()  # (logprob, token), most likely first
-    # What they read as, of a backend that tells texts and no ids: those are -1
+    # What they read as, if asked: `bytes:\xe2\x80` where that is no text by itself. A backend that
+    # tells texts and no ids has -1 for those.
     text: str | None = None
     top_texts: tuple[str, ...] = ()
 

@@ -72,6 +72,7 @@ class Record:
                 seconds=time.perf_counter() - began,
                 ttft=None if first is None else first - began,
                 error=error,
+                forced_tokens=usage.forced_tokens,
                 **self._here(),
             )
         )
@@ -137,7 +138,7 @@ class Record:
 def _kind(node: nodes.Node) -> Literal["gen", "select", "scope"] | None:
     match node:
         case nodes.Gen():
-            return "gen"
+            return "select" if node.choices else "gen"
         case nodes.Select():
             return "select"
         case nodes.ScopeEnd():
@@ -152,6 +153,10 @@ def _settings(node: nodes.Node) -> Mapping[str, Any]:
     match node:
         case nodes.Gen():
             said = {**node.changes, "type": node.type, "timeout": node.timeout}
+            if node.choices:
+                said |= {"choices": node.choices, "method": "decode", "grammar": None}
+            if node.tools is not None:
+                said |= {"tools": tuple(node.tools.tools), "grammar": None}
         case nodes.Select():
             said = {
                 "choices": node.choices,

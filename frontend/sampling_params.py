@@ -60,6 +60,7 @@ class SamplingParams:
     logprobs: bool = False  # of each generated token, from the unmodified logits
     top_logprobs: int = 0  # alternatives at each reported position; at least 1 implies logprobs
     logprob_start: int | None = None  # prompt logprobs from this position on; None: none
+    logprob_texts: bool = False  # with what each token reads as
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 from branchline.errors import InvalidRequest
 from branchline.group import ProgramStateGroup
-from branchline.language import turn
 from branchline.nodes import Node, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, as_node
 from branchline.seen import Seen
 from branchline.streams import (
@@ -18,6 +17,7 @@ from branchline.streams import (
     text_chunks,
     variable_chunks,
 )
+from branchline.turns import turn
 from branchline.variable import Variable
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 # What of a variable's meta info a trace keeps: the rest is long, or is there already.
-_KEPT_META = ("finish_reason", "seed", "probabilities", "normalized_prompt_logprobs")
+_KEPT_META = ("finish_reason", "note", "seed", "probabilities", "normalized_prompt_logprobs")
 
 
 def trace_of(executor: Executor) -> dict[str, Any]:
@@ -145,6 +145,7 @@ def _request(used: Used) -> dict[str, Any]:
         "prompt_tokens": used.prompt_tokens,
         "cached_tokens": used.cached_tokens,
         "generated_tokens": used.generated_tokens,
+        "forced_tokens": used.forced_tokens,
         "error": used.error,
     }
 
@@ -155,6 +156,7 @@ def _numbers(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,
         "generated_tokens": usage.generated_tokens,
+        "forced_tokens": usage.forced_tokens,
         "seconds": usage.seconds,
         "ttft": usage.ttft,
     }

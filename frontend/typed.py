@@ -46,7 +46,7 @@ def check_type(wanted: Any) -> None:
         InvalidRequest: it is none.
     """
     try:
-        _adapter(wanted)
+        adapter(wanted)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
         raise InvalidRequest(
             f"type={wanted!r}: not a type that text can be parsed to ({error})"
@@ -104,16 +104,16 @@ def _parse_scalar(text: str, wanted: Any, base: Any) -> Any:
             raise InvalidValue(text, wanted, "it can be None or null")
         return None
     try:
-        return _adapter(wanted).validate_python(text if base is str else stripped)
+        return adapter(wanted).validate_python(text if base is str else stripped)
     except ValidationError as error:
-        raise InvalidValue(text, wanted, _explain(error)) from None
+        raise InvalidValue(text, wanted, explain(error)) from None
 
 
 def _parse_json(text: str, wanted: Any) -> Any:
     try:
-        return _adapter(wanted).validate_json(_json_in(text))
+        return adapter(wanted).validate_json(_json_in(text))
     except ValidationError as error:
-        raise InvalidValue(text, wanted, _explain(error)) from None
+        raise InvalidValue(text, wanted, explain(error)) from None
 
 
 def _json_in(text: str) -> str:
@@ -129,7 +129,7 @@ def _json_in(text: str) -> str:
     return inner
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
     """The first faults, each with where it is."""
     faults = []
     for fault in error.errors(include_url=False)[:3]:
@@ -138,7 +138,8 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(faults)
 
 
-def _adapter(wanted: Any) -> TypeAdapter[Any]:
+def adapter(wanted: Any) -> TypeAdapter[Any]:
+    """Pydantic's view of a type. Raises what pydantic does where it has none."""
     try:
         return _cached_adapter(wanted)
     except TypeError:  # not hashable, such as Annotated with a list

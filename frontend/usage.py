@@ -26,6 +26,7 @@ class Usage:
         prompt_tokens: of all their prompts.
         cached_tokens: of those, not computed because they had been before.
         generated_tokens: that the model wrote.
+        forced_tokens: of those, the only ones that a grammar left, taken without a step each.
         seconds: from the first beginning to the last end.
         ttft: seconds from the beginning to the first token that was seen; None if none was: only
             runs that stream or are traced see their tokens come.
@@ -35,6 +36,7 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    forced_tokens: int
     seconds: float
     ttft: float | None
 
@@ -74,14 +76,16 @@ class StateUsage(Usage):
         raise KeyError(name)
 
     def __str__(self) -> str:
-        rows = [*self._rows(), _row("total", self)]
-        widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+        rows = [_HEAD, *self._rows(), _row("total", self)]
+        if not self.forced_tokens:
+            rows = [(*row[:_FORCED], *row[_FORCED + 1 :]) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
             "  ".join(
                 cell.rjust(width) if place else cell.ljust(width)
                 for place, (cell, width) in enumerate(zip(row, widths, strict=True))
             )
-            for row in (_HEAD, *rows)
+            for row in rows
         )
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
@@ -93,7 +97,8 @@ class StateUsage(Usage):
                 yield from branch._rows()
 
 
-_HEAD = ("", "requests", "prompt", "cached", "generated", "first token", "seconds")
+_HEAD = ("", "requests", "prompt", "cached", "generated", "forced", "first token", "seconds")
+_FORCED = _HEAD.index("forced")  # a column that is there only where something was
 
 
 def branch_name(branch: Branch) -> str:
@@ -115,6 +120,7 @@ def state_usage(tree: Tree) -> StateUsage:
         prompt_tokens=sum(part.prompt_tokens for part in parts),
         cached_tokens=sum(part.cached_tokens for part in parts),
         generated_tokens=sum(part.generated_tokens for part in parts),
+        forced_tokens=sum(part.forced_tokens for part in parts),
         seconds=tree.ended - tree.began,
         ttft=min(tokens) - tree.began if tokens else None,
         gens=gens,
@@ -134,6 +140,7 @@ def _gen_usage(hole: Sequence[Event], branch: Branch) -> GenUsage:
         prompt_tokens=sum(event.prompt_tokens for event in used),
         cached_tokens=sum(event.cached_tokens for event in used),
         generated_tokens=sum(event.generated_tokens for event in used),
+        forced_tokens=sum(event.forced_tokens for event in used),
         seconds=hole[-1].at - start.at,
         ttft=min(tokens) - start.at if tokens else None,
     )
@@ -151,5 +158,8 @@ def _first_tokens(tree: Tree) -> Iterator[float]:
 
 def _row(name: str, usage: Usage) -> tuple[str, ...]:
     first = "" if usage.ttft is None else f"{usage.ttft:.3f}"
-    counts = (usage.requests, usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens)
+    counts = (
+        *(usage.requests, usage.prompt_tokens, usage.cached_tokens),
+        *(usage.generated_tokens, usage.forced_tokens),
+    )
     return (name, *map(str, counts), first, f"{usage.seconds:.3f}")

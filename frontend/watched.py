@@ -113,6 +113,7 @@ class _Bill:
             self.usage.prompt_tokens + usage.prompt_tokens,
             self.usage.cached_tokens + usage.cached_tokens,
             self.usage.completion_tokens + usage.completion_tokens,
+            self.usage.forced_tokens + usage.forced_tokens,
         )
 
     def see_token(self) -> None:

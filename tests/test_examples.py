@@ -56,7 +56,7 @@ def test_an_example_is_short(path: Path) -> None:
 
 def test_every_example_is_run_here() -> None:
     tested = {"quickstart", "triage", "gsm8k", "tree_of_thought", "agent", "chat"}
-    tested |= {"async_agent", "extraction", "debate"}
+    tested |= {"async_agent", "extraction", "debate", "tools"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -123,7 +123,17 @@ def test_extraction(run: Callable[..., str]) -> None:
     output = run("extraction")
     assert "listing: Listing(item='tent', price=95, " in output
     assert "price=30, condition='used')" in output
-    assert len(re.findall(r"cheap: (True|False|.* which is not bool)", output)) == 3
+    assert len(re.findall(r"^  cheap: (?:True|False)$", output, re.MULTILINE)) == 3
+
+
+def test_tools(run: Callable[..., str]) -> None:
+    output = run("tools")
+    assert "  population({'city': 'Oslo'}) -> '709,000 people live in Oslo'" in output
+    assert "  weather({'city': 'Paris', 'days': 3}) -> '3 days of sun in Paris'" in output
+    assert "-> KeyError('Berlin')" in output
+    counts = re.findall(r"^  (\d+) of (\d+) tokens had no alternative", output, re.MULTILINE)
+    assert len(counts) == 4
+    assert all(int(forced) > int(generated) / 2 for forced, generated in counts)
 
 
 def test_debate(run: Callable[..., str]) -> None:

@@ -8,10 +8,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from branchline import language
+from branchline import choosing
 from branchline.choices import ChoicesSamplingMethod, token_length_normalized
 from branchline.errors import InvalidRequest
-from branchline.language import (
+from branchline.nodes import as_node
+from branchline.sglang.backend import as_endpoint
+from branchline.sglang.config import global_config
+from branchline.sglang.function import function
+from branchline.sglang.ir import ReasoningList, SglGen, SglSeparateReasoning
+from branchline.sglang.runtimes import Engine, Runtime
+from branchline.turns import (
     assistant,
     assistant_begin,
     assistant_end,
@@ -22,12 +28,6 @@ from branchline.language import (
     user_begin,
     user_end,
 )
-from branchline.nodes import as_node
-from branchline.sglang.backend import as_endpoint
-from branchline.sglang.config import global_config
-from branchline.sglang.function import function
-from branchline.sglang.ir import ReasoningList, SglGen, SglSeparateReasoning
-from branchline.sglang.runtimes import Engine, Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +88,8 @@ def gen(
 ) -> Node:
     """Text that the model writes, kept in the variable `name`; `branchline.gen` says more.
 
-    `dtype`, `regex` and `json_schema` are promises of the text: it is checked, and one that breaks
-    its promise is an error where it is read.
+    `dtype`, `regex` and `json_schema` hold the model to what they say; the value is text all the
+    same.
 
     Raises:
         re.error: `regex` is no regular expression.
@@ -158,7 +158,7 @@ def select(
     choices_method: ChoicesSamplingMethod = token_length_normalized,
 ) -> Node:
     """The choice that the model finds likeliest here, kept in the variable `name`."""
-    return language.select(name, choices, temperature, choices_method)
+    return choosing.select(name, choices, temperature, choices_method)
 
 
 def separate_reasoning(expr: Node | None = None, model_type: str | None = None) -> ReasoningList:

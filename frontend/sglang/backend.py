@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from branchline import eventloop
-from branchline.backend import takes_hints
+from branchline.backend import constrains, takes_hints
 from branchline.default_backend import resolve_backend
 from branchline.errors import InvalidRequest
 from branchline.protocol import Generate, ModelCard
 from branchline.sampling_params import SamplingParams
 from branchline.sglang.chat_templates import ChatTemplate, get_chat_template
 from branchline.sglang.config import global_config
-from branchline.sglang.constraints import is_constrained, watched
+from branchline.sglang.constraints import watched
 from branchline.sglang.params import Params
 from branchline.sglang.tokenizers import token_text
 
@@ -72,7 +72,7 @@ class Endpoint(BaseBackend):
     """A Branchline backend with SGLang's ways.
 
     Special tokens in a program's text are special tokens, a number's gen ends at white space, and
-    `stop_regex`, `regex` and `json_schema` are watched over here.
+    `stop_regex` is watched over here.
 
     Args:
         runtime: what answers.
@@ -80,6 +80,7 @@ class Endpoint(BaseBackend):
     """
 
     parses_program_text = True
+    enforces = True  # what answers holds its model to a grammar
 
     def __init__(self, runtime: Backend, chat_template_name: str | None = None) -> None:
         super().__init__()
@@ -90,6 +91,7 @@ class Endpoint(BaseBackend):
             self._card = replace(self._card, chat_template=self.chat_template.for_runtime())
         elif runtime.card.chat_template is not None:
             self.chat_template = ChatTemplate.of_model(runtime.card.name, runtime.card)
+        self.constrains = constrains(runtime)
         if takes_hints(runtime):
             self.ended = runtime.ended
 
@@ -108,16 +110,19 @@ class Endpoint(BaseBackend):
         """The updates of a request.
 
         Raises:
-            NotAsPromised: a text has ended that breaks its `dtype`, `regex` or `json_schema`.
+            NotAsPromised: what answers does not enforce grammars, and a text has ended that breaks
+                its `dtype`, `regex` or `json_schema`.
         """
         params = request.params
         plain = replace(request, prompt=self._parsed(request.prompt), params=_plain(params))
-        if not isinstance(params, Params) or not is_constrained(params):
+        if not isinstance(params, Params) or (self.enforces and not params.stop_regex):
             return self.runtime.generate(plain)
+        if not self.enforces:
+            plain = replace(plain, params=replace(plain.params, grammar=params.grammar))
         # To end a text where a stop_regex matches, it must be seen as it comes.
         plain = replace(plain, stream=plain.stream or bool(params.stop_regex))
         updates = cast("AsyncGenerator[Update, None]", self.runtime.generate(plain))
-        return watched(updates, params)
+        return watched(updates, params, checks=not self.enforces)
 
     async def score(self, request: Score) -> Scored:
         """The log-likelihoods of the choices."""

@@ -1,8 +1,9 @@
-"""What SGLang promises of a gen's text: that it matches, and that a `stop_regex` ends it.
+"""What a backend leaves to be watched over: a `stop_regex`, and the promises that it cannot keep.
 
-Nothing constrains the model while it writes yet, so a text that has ended is checked, and one that
-is not as promised is an error with the text in it. A text that `max_tokens` cut is not checked: a
-constrained one would be cut as well.
+A runtime holds its model to `dtype`, `regex` and `json_schema`. A model that somebody else serves
+is only asked, so there a text that has ended is checked, and one that is not as promised is an
+error with the text in it. A text that `max_tokens` cut is not checked: a constrained one would be
+cut as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from branchline.errors import BranchlineError
 from branchline.protocol import Finish
-from branchline.sglang.regexes import REGEX_BOOL, REGEX_FLOAT, REGEX_INT
+from branchline.sglang.params import BY_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from branchline.protocol import Update
     from branchline.sglang.params import Params
 
-# SGLang's own expression for text has no punctuation in it; this is any JSON string.
-JSON_STRING = r'"(?:[^"\\]|\\.)*"'
-BY_DTYPE = {"str": JSON_STRING, "int": REGEX_INT, "float": REGEX_FLOAT, "bool": REGEX_BOOL}
 SHOWN_CHARS = 200
 
 
@@ -34,15 +32,10 @@ class NotAsPromised(BranchlineError, ValueError):
     """A generated text breaks the `dtype`, `regex` or `json_schema` of its gen."""
 
 
-def is_constrained(params: Params) -> bool:
-    """Whether there is anything to watch in the texts that these parameters lead to."""
-    return bool(params.dtype or params.regex or params.json_schema or params.stop_regex)
-
-
 async def watched(
-    updates: AsyncGenerator[Update, None], params: Params
+    updates: AsyncGenerator[Update, None], params: Params, *, checks: bool
 ) -> AsyncGenerator[Update, None]:
-    """The updates of a generation, ended where a `stop_regex` matches, and checked at their end.
+    """The updates of a generation, ended where a `stop_regex` matches, and checked if asked.
 
     Raises:
         NotAsPromised: a choice has ended with another text than its gen asks for.
@@ -57,7 +50,7 @@ async def watched(
             texts[update.index] += shown.text
             if shown.finish is not None:
                 ended.add(update.index)
-                if shown.finish.reason == "stop":
+                if checks and shown.finish.reason == "stop":
                     check(texts[update.index], params)
             yield shown
             if len(ended) == params.n:
@@ -83,7 +76,7 @@ def _check_match(text: str, pattern: str, asked: str) -> None:
     if re.fullmatch(pattern, text) is None:
         raise NotAsPromised(
             f"{asked}: the model wrote {text[:SHOWN_CHARS]!r}, which does not match; nothing "
-            "constrains it while it writes yet"
+            "holds this endpoint's model to it"
         )
 
 

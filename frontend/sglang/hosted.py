@@ -72,6 +72,7 @@ class OpenAI(Endpoint):
     """
 
     parses_program_text = False  # the endpoint has turns, not their marks
+    enforces = False  # as with SGLang, who serves the model need not
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from branchline.errors import InvalidRequest
+from branchline.sglang.regexes import JSON_CHARACTER, JSON_STRING
 
-_CHARACTER = r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))'
 _INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _PLAIN = {
     "integer": _INTEGER,
@@ -128,8 +128,8 @@ def _string(schema: dict[str, Any]) -> str:
         return f'"{schema["pattern"].removeprefix("^").removesuffix("$")}"'
     low, high = schema.get("minLength", 0), schema.get("maxLength")
     if (low, high) == (0, None):
-        return f'"{_CHARACTER}*"'
-    return f'"{_CHARACTER}{{{low},{"" if high is None else high}}}"'
+        return JSON_STRING
+    return f'"{JSON_CHARACTER}{{{low},{"" if high is None else high}}}"'
 
 
 def _either(options: list[str]) -> str:

@@ -61,8 +61,8 @@ def test_select(check_answer: bool = True) -> None:
         assert state["label"] in ([right] if check_answer else SENTIMENTS), state.text()
 
 
-def test_decode_int() -> None:
-    """Two whole numbers."""
+def test_decode_int(check_answer: bool = True) -> None:
+    """Two whole numbers; which ones is asserted if asked."""
 
     @function
     def count(s: Any) -> None:
@@ -70,8 +70,8 @@ def test_decode_int() -> None:
         s += "A year that is no leap year has " + gen_int("days") + " days.\n"
 
     state = count.run(temperature=0.1)
-    assert int(state["hours"]) == 24, state["hours"]
-    assert int(state["days"]) == 365, state["days"]
+    hours, days = int(state["hours"]), int(state["days"])
+    assert not check_answer or (hours, days) == (24, 365), state.text()
 
 
 def test_decode_json_regex() -> None:
@@ -113,8 +113,11 @@ def _check_city(text: str) -> None:
     assert isinstance(facts["latitude"], float), text
 
 
-def test_tool_use() -> None:
-    """A calculator that Python works: its arguments are generated, its result is appended."""
+def test_tool_use(check_answer: bool = True) -> None:
+    """A calculator that Python works: its arguments are generated, its result is appended.
+
+    What the model makes of the result is asserted if asked.
+    """
 
     @function
     def calculate(s: Any, left: int, right: int) -> None:
@@ -125,7 +128,8 @@ def test_tool_use() -> None:
         s += f"\nSo {left} times {right} is " + gen_int("answer", stop=[".", "\n"]) + ".\n"
 
     state = calculate(257, 983, temperature=0)
-    assert int(state["answer"]) == 257 * 983, state.text()
+    assert not check_answer or int(state["answer"]) == 257 * 983, state.text()
+    assert re.fullmatch(REGEX_INT, state["right"] + "\n"), state.text()
     assert state["call"].startswith("calculate(257, "), state["call"]
 
 

@@ -10,12 +10,15 @@ import pytest
 
 import branchline as bl
 import branchline.sglang as sgl
+from branchline.errors import InvalidRequest
 from branchline.protocol import ChatTemplate
+from branchline.sampling_params import SamplingParams
+from branchline.settings import with_changes
 from branchline.sglang.backend import BaseBackend
 from branchline.sglang.chat_templates import get_chat_template
-from branchline.sglang.constraints import NotAsPromised
 from branchline.sglang.interpreter import ProgramState
 from branchline.sglang.ir import REGEX_INT, REGEX_STR, SglExprList, SglGen
+from branchline.sglang.params import Params
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +99,43 @@ def test_promises_of_a_text(
     assert state["good"] == kept
     with pytest.raises(bl.ProgramError, match=re.escape(broken)) as caught:
         state["bad"]
-    assert isinstance(caught.value.__cause__, NotAsPromised)
+    assert isinstance(caught.value.__cause__, InvalidRequest)
+
+
+@pytest.mark.parametrize(
+    ("promise", "kind", "right", "wrong"),
+    [
+        ({"dtype": int}, "regex", ["12", "-3 of them"], ["x", "1.5", " 1"]),
+        ({"dtype": float, "stop": ","}, "regex", [".5", "3.1, or", "2\n"], ["1.2.3", "x"]),
+        ({"dtype": bool}, "regex", ["True"], ["true"]),
+        ({"dtype": str}, "regex", ['"a, \\"b\\""'], ['"a', '"a\nb"', "a"]),
+        ({"dtype": bool, "regex": "x"}, "regex", ["False"], ["x"]),
+        ({"regex": r"a+"}, "regex", ["aa"], ["b"]),
+    ],
+)
+def test_what_a_model_is_held_to(
+    promise: dict[str, Any], kind: str, right: list[str], wrong: list[str]
+) -> None:
+    params = Params.of(SamplingParams())
+    plain = with_changes(params, dict(sgl.gen("x", **promise).changes)).plain()
+    assert plain.grammar.kind == kind
+    for text in right:
+        assert re.fullmatch(plain.grammar.source, text), text
+    for text in wrong:
+        assert not re.fullmatch(plain.grammar.source, text), text
+
+
+def test_schemas_and_grammars_of_requests(mock: Callable[..., bl.Mock]) -> None:
+    schema = '{"type": "null"}'
+    assert Params(json_schema=schema).plain().grammar == bl.Grammar("json_schema", schema)
+    assert Params(ebnf='root ::= "a"').plain().grammar == bl.Grammar("ebnf", 'root ::= "a"')
+    tag = '{"structures": [], "triggers": []}'
+    assert Params(structural_tag=tag).plain().grammar == bl.Grammar("structural_tag", tag)
+    with pytest.raises(InvalidRequest, match="regex and json_schema"):
+        Params(regex="a", json_schema="{}")
+    backend = mock("abc")
+    run(backend, sgl.gen("x", regex="[a-c]+")).sync()
+    assert backend.requests[0].params.grammar == bl.Grammar("regex", "[a-c]+")
 
 
 def test_a_text_that_was_cut_is_not_held_to_its_promise(mock: Callable[..., bl.Mock]) -> None:

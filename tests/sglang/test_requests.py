@@ -12,6 +12,7 @@ import branchline as bl
 import branchline.sglang as sgl
 from branchline.sglang import requests, runtimes
 from branchline.sglang.backend import Endpoint
+from branchline.sglang.constraints import NotAsPromised
 
 from ..frontend.fake_openai import serving
 
@@ -190,6 +191,22 @@ def test_openai_completions_between_quotes(stream: bool) -> None:
         assert state.text() == '{"name": "Lisbon"}L'
         prompts = [body["prompt"] for body in fake.bodies]
         assert prompts == ['{"name": "', '{"name": "Lisbon"}']
+
+
+def test_what_nobody_enforces_is_checked() -> None:
+    """Whoever serves the model is not asked for what the API lacks; a wrong text is an error."""
+    with serving(lambda prompt: "12" if prompt.endswith("A") else "twelve") as fake:
+
+        @sgl.function
+        def program(s, word):
+            s += word + sgl.gen("x", 16, regex="[0-9]+")
+
+        backend = sgl.OpenAI("text", is_chat_model=False, base_url=fake.url)
+        assert program.run("A", backend=backend)["x"] == "12"
+        with pytest.raises(bl.ProgramError, match="'twelve', which does not match") as caught:
+            program.run("B", backend=backend)["x"]
+        assert isinstance(caught.value.__cause__, NotAsPromised)
+        assert fake.bodies[0].keys().isdisjoint({"regex", "response_format"})
 
 
 def test_openai_settings() -> None:
