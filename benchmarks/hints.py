@@ -151,7 +151,7 @@ class NoModel:
         """Write a token for each row that samples."""
         rows, jobs = sample_jobs(forward.batch)
         results = [
-            RowResult((), _token(row.request.seed, row.end) if job.samples else None, None)
+            RowResult((), _token(row.request.seed, row.end) if job.draws else None, None)
             for row, job in zip(rows, jobs, strict=True)
         ]
         return Sampled(rows, Ready(results))

@@ -22,6 +22,8 @@ def check_children(node: Node) -> None:
     assert node.locks >= below, f"{below} locks below, fewer on the node itself: {node}"
     below = node.needs_here + sum(child.needs for child in node.children.values())
     assert node.needs >= below, f"{below} needs here and below, fewer in all: {node}"
+    below = len(node.tokens) + sum(child.subtree for child in node.children.values())
+    assert node.subtree == below, f"{below} tokens in and below, counted otherwise: {node}"
     for token, child in node.children.items():
         assert len(child.tokens) == len(child.pages) > 0, f"tokens and pages differ: {child}"
         assert child.tokens[0] == token, f"filed under {token}: {child}"

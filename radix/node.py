@@ -58,6 +58,7 @@ class Node:
     serial: int  # order of creation
     children: dict[int, Node] = field(default_factory=dict, repr=False)  # by their first token
     locks: int = 0  # held on this node and on the nodes below it
+    subtree: int = 0  # tokens in it and in the nodes below it
     last_use: int = 0  # the tree's counter when the end of this run was last reached
     needs: int = 0  # how many said that they go on from here, or from a node below
     needs_here: int = 0  # of those, how many from its end as it is now

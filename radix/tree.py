@@ -37,6 +37,12 @@ class RadixTree:
         self._serials = itertools.count()
         self._cached = 0
         self._evictable = 0
+        self._nodes = 0
+
+    @property
+    def nodes(self) -> int:
+        """Nodes with tokens: roots do not count."""
+        return self._nodes
 
     @property
     def cached(self) -> int:
@@ -94,6 +100,10 @@ class RadixTree:
         """Every page in the tree, by walking."""
         return join([node.pages for root in self._roots.values() for node in subtree(root)])
 
+    def roots(self) -> list[tuple[str | None, Node]]:
+        """Each salt with its root."""
+        return list(self._roots.items())
+
     def sequences(self) -> set[tuple[str | int | None, ...]]:
         """(salt, token, token, …) of every leaf."""
         return {
@@ -125,9 +135,10 @@ class RadixTree:
             serial=next(self._serials),
         )
         node.children[int(tokens[0])] = leaf
+        self._nodes += 1
         self._cached += len(pages)
         self._evictable += len(pages)
-        self._use(leaf)
+        self._use(leaf, grown=len(pages))
         self._queue.add(leaf)
         self._settle(node)
         return leaf
@@ -213,14 +224,17 @@ class RadixTree:
         for node in (*roots, *nodes):
             invariants.check_children(node)
             assert node.last_use <= self._clock, f"used in the future: {node}"
+        assert len(nodes) == self._nodes, f"{len(nodes)} nodes, counted as {self._nodes}"
         invariants.check_pages(nodes, self._cached, self._evictable)
         self._queue.check(nodes)
 
     # Inside
 
-    def _use(self, node: Node) -> None:
+    def _use(self, node: Node, grown: int = 0) -> None:
+        """Makes the path of `node` the most recent one; `grown` tokens of it are new."""
         self._clock += 1
         for step in upward(node):
+            step.subtree += grown
             step.last_use = self._clock
             step.ended = False
 
@@ -244,12 +258,15 @@ class RadixTree:
             serial=next(self._serials),
             children={int(node.tokens[at]): node},
             locks=node.locks,
+            subtree=node.subtree,
             last_use=node.last_use,
             needs=node.needs,
             ended=node.ended,
         )
         node.parent.children[int(node.tokens[0])] = upper
         node.parent = upper
+        node.subtree -= at
+        self._nodes += 1
         # Copies: a view would keep the other part's tokens in memory after that part is evicted.
         node.tokens = node.tokens[at:].copy()
         node.pages = node.pages[at:].copy()
@@ -260,6 +277,8 @@ class RadixTree:
         pages = leaf.pages[kept:]
         self._cached -= count
         self._evictable -= count
+        for step in upward(leaf):
+            step.subtree -= count
         if kept == 0:
             self._detach(leaf)
         # Views: the cost of an eviction must not grow with what it leaves.
@@ -273,4 +292,5 @@ class RadixTree:
     def _detach(self, node: Node) -> None:
         assert node.parent is not None
         del node.parent.children[int(node.tokens[0])]
+        self._nodes -= 1
         self._settle(node.parent)

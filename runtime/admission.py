@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from branchline.hints import Hints, check_program
-from branchline.protocol import Generate
+from branchline.runtime.constraint import Constraint, Wishes
+from branchline.runtime.deadlines import check_timeout
 from branchline.runtime.gather import Generation, Scoring
+from branchline.runtime.policy import MOST_PRIORITY
+from branchline.runtime.reports import begin
 from branchline.runtime.request import Origin, Request
-from branchline.runtime.text import TextStream
+from branchline.runtime.text import TextStream, chars_in
 from branchline.sampling_params import MAX_CHOICES, SamplingParams
 from branchline.seeds import derive_seed
 
 if TYPE_CHECKING:
-    from branchline.protocol import ModelCard, Prompt, Score
+    from branchline.protocol import Generate, ModelCard, Prompt, Score
+    from branchline.runtime.grammar import CompiledGrammar
+    from branchline.runtime.recall import Recall
     from branchline.runtime.text import Tokenizer
 
 # No vocabulary in use has a longer token. A prompt with more than that for each token of context
@@ -29,18 +34,21 @@ class Admission:
 
     tokenizer: Tokenizer
     card: ModelCard  # its context_length is what fits here
+    recall: Recall | None = None  # of earlier answers, in conversations
 
     def generation(self, client: bytes, message: Generate) -> Generation:
         """A request for each of the `n` choices."""
-        _refuse_reserved(message)
+        _check_turn(message)
         origin = _origin(message)
         params = message.params
         params.check_vocabulary(self.card.vocab_size)
-        prompt = self._encode(message.prompt)
+        pieces, recalled = self._prompt(message)
+        prompt = self._encode(pieces)
         self._check_logprob_start(params, len(prompt))
         params = _clamped(params, self.card.context_length - len(prompt))
         stop_ids = frozenset(params.stop_token_ids)
-        if not params.ignore_eos:
+        # A grammar decides where EOS may be: `ignore_eos` is then only not to want it.
+        if params.grammar is not None or not params.ignore_eos:
             stop_ids |= frozenset(self.card.stop_token_ids)
         seed = secrets.randbits(63) if params.seed is None else params.seed
         requests = [
@@ -55,15 +63,35 @@ class Admission:
                 client=client,
                 stream=message.stream,
                 salt=message.cache_salt,
+                priority=message.priority,
+                timeout=message.timeout,
+                recalled_tokens=recalled,
                 origin=origin if index == 0 else None,  # a program goes on from the first
             )
             for index in range(params.n)
         ]
-        return Generation(client, message.rid, requests)
+        text_of = self.tokenizer.token_texts() if params.logprob_texts else None
+        recall = None if message.conversation is None else self.recall
+        remember = None if recall is None else recall.remember
+        return Generation(client, message.rid, requests, text_of, remember)
+
+    def constrain(self, job: Generation, grammar: CompiledGrammar) -> None:
+        """Let the requests of a job that the loop does not have yet follow a grammar."""
+        first = job.requests[0]
+        if not self.card.stop_token_ids:
+            raise ValueError("this model has no end-of-sequence token, so no grammar could end")
+        if first.params.max_tokens:
+            wishes = Wishes(
+                first.params,
+                eos=frozenset(self.card.stop_token_ids),
+                stop_ids=first.stop_ids,
+                vocab_size=self.card.vocab_size,
+            )
+            begin(job.requests, Constraint(grammar.start(), wishes))
 
     def scoring(self, client: bytes, message: Score) -> Scoring:
         """A request for each choice, and if asked another for the choice without the prompt."""
-        _refuse_reserved(message)
+        _check_turn(message)
         origin = _origin(message)
         if not message.choices:
             raise ValueError("choices is empty: name at least one")
@@ -82,6 +110,23 @@ class Admission:
         if origin is not None:
             requests[0].origin = replace(origin, goes_on_at=sequences[0][1])
         return Scoring(client, message.rid, requests, len(message.choices))
+
+    def _prompt(self, message: Generate) -> tuple[Prompt, int]:
+        """What is asked to go on, and how many ids of earlier answers are in it.
+
+        A conversation is what the model's template makes of it.
+        """
+        conversation = message.conversation
+        if conversation is None:
+            return message.prompt, 0
+        if message.prompt:
+            raise ValueError("a prompt and a conversation: send one of them")
+        try:
+            self._check_chars(chars_in(conversation.messages) + chars_in(conversation.tools))
+            prompt = self.tokenizer.converse(conversation)
+        except RecursionError:
+            raise ValueError("the conversation is nested too deeply") from None
+        return (prompt, 0) if self.recall is None else self.recall.apply(prompt, message.cache_salt)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt that leaves room for at least one more token."""
@@ -112,6 +157,8 @@ class Admission:
             client=client,
             stream=False,
             salt=message.cache_salt,
+            priority=message.priority,
+            timeout=message.timeout,
         )
 
     def _check_chars(self, chars: int) -> None:
@@ -152,16 +199,9 @@ def _origin(message: Generate | Score) -> Origin | None:
     return Origin(message.program, hints)
 
 
-def _refuse_reserved(message: Generate | Score) -> None:
-    """A reserved field that would change the answer is refused, never ignored."""
-    if message.priority != 0:
-        raise ValueError(f"priority={message.priority}: not supported; leave it at 0")
-    if message.timeout is not None:
+def _check_turn(message: Generate | Score) -> None:
+    if abs(message.priority) > MOST_PRIORITY:
         raise ValueError(
-            f"timeout={message.timeout}: not supported; leave it out and abort instead"
+            f"priority={message.priority}: must be from {-MOST_PRIORITY} to {MOST_PRIORITY}"
         )
-    if isinstance(message, Generate):
-        if message.conversation is not None:
-            raise ValueError("conversation: not supported; send a prompt")
-        if message.params.grammar is not None:
-            raise ValueError(f"grammar: {message.params.grammar.kind} is not supported")
+    check_timeout(message.timeout)

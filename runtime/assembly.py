@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from branchline.errors import InvalidRequest, ModelError
 from branchline.runtime.admission import Admission
+from branchline.runtime.compiling import LazyCompiler
 from branchline.runtime.loop import Loop
+from branchline.runtime.recall import Recall
 from branchline.runtime.runner import CpuRunner
 from branchline.runtime.service import Service
 from branchline.runtime.sizing import size_memory
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from branchline.protocol import ModelCard, RuntimeMessage
+    from branchline.runtime.compiling import Compiler
     from branchline.runtime.config import RuntimeConfig
     from branchline.runtime.models.load import Loaded
     from branchline.runtime.runner import Runner
@@ -60,7 +64,8 @@ def assemble(
     ready = _on_cpu(config) if device_of(config) == "cpu" else _on_cuda(config)
     loaded, limits = ready.loaded, ready.limits
     card = replace(loaded.card, context_length=limits.max_context)
-    service = Service(Admission(loaded.tokenizer, card), config, post)
+    recall = None if config.deterministic else Recall(loaded.tokenizer)
+    service = Service(Admission(loaded.tokenizer, card, recall), config, post, _compiler(loaded))
     loop = Loop(
         ready.runner,
         config,
@@ -72,6 +77,24 @@ def assemble(
     )
     service.attach(loop)
     return Assembly(service, loop, card, loaded.model.page_bytes)
+
+
+def _compiler(loaded: Loaded) -> Compiler:
+    def make() -> Compiler:
+        # What grammars need is heavy, and most runtimes never see one.
+        from branchline.runtime.grammar.compiler import GrammarCompiler
+        from branchline.runtime.grammar.vocabulary import Vocabulary
+
+        try:
+            vocabulary = Vocabulary.of(loaded.tokenizer)
+        except ModelError as error:
+            raise InvalidRequest(f"this model serves no grammar: {error}") from error
+        # Masks are as long as the logits: what the model has beyond its tokenizer is no text.
+        rest = [None] * (loaded.card.vocab_size - vocabulary.size)
+        tokens = [*vocabulary.token_bytes, *rest]
+        return GrammarCompiler(Vocabulary(tokens, vocabulary.eos, vocabulary.encode))
+
+    return LazyCompiler(make)
 
 
 def device_of(config: RuntimeConfig) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from branchline.radix import PADDING_PAGE
+from branchline.runtime.request import State
 
 if TYPE_CHECKING:
     from branchline.kernels import Segment
@@ -27,7 +28,7 @@ class Row:
     start: int
     end: int
     cached_len: int  # earlier positions are the tree's: if computed, for their logits only
-    samples: bool  # a token is drawn after the last position
+    samples: bool  # the logits after the last position are computed, to draw from
     logits_from: int  # [logits_from, logits_to) have their logits kept, for prompt logprobs
     logits_to: int
 
@@ -35,6 +36,17 @@ class Row:
     def shareable(self) -> int:
         """The positions before the first query that are the tree's."""
         return min(self.start, self.cached_len)
+
+    @property
+    def draws(self) -> bool:
+        """Whether the next token is drawn, as far as is known now.
+
+        Not after the request's end, and not where the step before has shown that the grammar leaves
+        no choice.
+        """
+        request = self.request
+        alive = request.state is State.RUNNING and not request.ended
+        return alive and self.samples and self.end == len(request.tokens)
 
     @property
     def logprob_count(self) -> int:

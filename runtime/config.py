@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +66,11 @@ class RuntimeConfig:
     cascade: bool = _setting(
         default=True, text="read a prefix that running requests share once for all of them"
     )
+    deterministic: bool = _setting(
+        default=False,
+        text="a prompt's ids and how it is attended to do not depend on other requests: earlier "
+        "answers are tokenized anew, and nothing is read for several requests at once",
+    )
     cache: bool = _setting(default=True, text="keep computed prefixes for later requests")
     # When it gives up
     max_waiting: int = _setting(100_000, "waiting requests; one more is refused")
@@ -73,6 +79,14 @@ class RuntimeConfig:
     )
     heartbeat: float = _setting(2.0, "seconds between signs of life")
     peer_timeout: float = _setting(15.0, "seconds of silence after which a client counts as gone")
+    # What it tells
+    target_ttft: float = _setting(
+        0.0, "seconds to the first token; requests within both targets count as good (0: none)"
+    )
+    target_tpot: float = _setting(0.0, "seconds for each token after the first (0: none)")
+    show_text: bool = _setting(
+        default=True, text="let `branchline top` and the page show how cached texts begin"
+    )
     # How it checks itself
     check_invariants: bool = _setting(
         default=False, text="recount every page after each step (slow)"
@@ -113,6 +127,9 @@ class RuntimeConfig:
                 f"max_batch_tokens={self.max_batch_tokens}: under max_running={self.max_running}, "
                 "every running request needs one token a step"
             )
+        for name in ("target_ttft", "target_tpot"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InvalidRequest(f"{name}={getattr(self, name)}: must be seconds, or 0")
         if self.max_context is not None and self.max_context < MIN_CONTEXT:
             raise InvalidRequest(f"max_context={self.max_context}: must be at least {MIN_CONTEXT}")
         if not 0 < self.memory_fraction <= 1:

@@ -45,6 +45,7 @@ class Engine(Client):
         wire = LocalTransport()
         parts = assemble(RuntimeConfig(model=model, **settings), wire.post, wire.fail)
         wire.service = parts.service
+        self._service = parts.service
         self._loop = parts.loop
         self._loop.start()
         atexit.register(self.close)
@@ -58,6 +59,7 @@ class Engine(Client):
         """End the loop. A second call does nothing."""
         atexit.unregister(self.close)
         super().close()
+        self._service.close()
         self._loop.stop()
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from branchline.protocol import ChoiceScore, Scored, Update, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from branchline.protocol import Finish, TokenLogprob
     from branchline.runtime.request import Request
 
 
@@ -26,6 +28,7 @@ class Job(ABC):
         self.requests = tuple(requests)
         self.live = set(requests)
         self.open = True
+        self.submitted = False  # to the loop: not while its grammar is being compiled
         for request in requests:
             request.owner = self
 
@@ -35,11 +38,39 @@ class Job(ABC):
 
 
 class Generation(Job):
-    """`n` choices of one prompt; each speaks for itself."""
+    """`n` choices of one prompt; each speaks for itself.
+
+    With `text_of` what tokens read as is told with their logprobs; `remember` is told of each
+    choice that finishes.
+    """
+
+    def __init__(
+        self,
+        client: bytes,
+        rid: str,
+        requests: Sequence[Request],
+        text_of: Callable[[int], str] | None = None,
+        remember: Callable[[Request, Finish], None] | None = None,
+    ) -> None:
+        super().__init__(client, rid, requests)
+        self._text_of = text_of
+        self._remember = remember
+
+    def finished(self, request: Request, finish: Finish) -> None:
+        """Let it be remembered, if anybody does."""
+        if self._remember is not None:
+            self._remember(request, finish)
 
     def take(self, update: Update) -> Update:
         """Pass the update on; it carries the rid and the choice's index."""
-        return update
+        text_of = self._text_of
+        if text_of is None or not (update.logprobs or update.prompt_logprobs):
+            return update
+        return replace(
+            update,
+            logprobs=tuple(_with_texts(token, text_of) for token in update.logprobs),
+            prompt_logprobs=tuple(_with_texts(token, text_of) for token in update.prompt_logprobs),
+        )
 
 
 class Scoring(Job):
@@ -66,6 +97,11 @@ class Scoring(Job):
             ),
             _total(updates),
         )
+
+
+def _with_texts(token: TokenLogprob, text_of: Callable[[int], str]) -> TokenLogprob:
+    top_texts = tuple(text_of(other) for _, other in token.top)
+    return replace(token, text=text_of(token.token), top_texts=top_texts)
 
 
 def _choice_score(with_prompt: Update, alone: Update | None) -> ChoiceScore:

@@ -20,7 +20,7 @@ class RowResult:
     """What one row brought."""
 
     prompt_logprobs: tuple[TokenLogprob, ...]
-    token: int | None  # None: the row does not sample
+    token: int | None  # None: nothing was drawn after it
     logprob: TokenLogprob | None  # of the token, with alternatives, if asked
 
 
@@ -29,10 +29,10 @@ class SampleJob:
     """One row's part of the sampling."""
 
     logits_at: int  # first of its rows of logits
-    targets: tuple[int, ...]  # prompt tokens to score, one for each row of logits but a sampled one
+    targets: tuple[int, ...]  # prompt tokens to score, one for each row of logits but the last
     top: int
     slot: int
-    samples: bool
+    draws: bool
     wants_logprob: bool
 
 
@@ -58,20 +58,25 @@ def _job(row: Row, logits_at: int) -> SampleJob:
         targets=tuple(targets),
         top=params.top_logprobs,
         slot=row.slot,
-        samples=row.samples,
-        wants_logprob=row.samples and params.wants_logprobs,
+        draws=row.draws,
+        wants_logprob=row.draws and params.wants_logprobs,
     )
 
 
 def sample_row(row: Row) -> SampleRow:
-    """What the draw after a row's last position depends on."""
-    request, params = row.request, row.request.params
+    """What the draw after a row's last position depends on.
+
+    Where there is a grammar its mask decides about the ends too, min_tokens included.
+    """
+    request, params, constraint = row.request, row.request.params, row.request.constraint
+    masks_stops = constraint is None and request.output_len < params.min_tokens
     return SampleRow(
         params=params,
         seed=request.seed,
         position=row.end,
         output_len=request.output_len,
-        stop_ids=tuple(request.stop_ids) if request.output_len < params.min_tokens else (),
+        stop_ids=tuple(request.stop_ids) if masks_stops else (),
         prompt_ids=request.known[: len(request.prompt)],
         output_ids=np.array(request.output, dtype=np.int64) if params.has_penalties else None,
+        mask=None if constraint is None else constraint.mask,
     )

@@ -7,7 +7,11 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from branchline.errors import InvalidRequest, RuntimeFailed
 from branchline.protocol import Failure, Update
+from branchline.runtime.deadlines import Deadlines
+from branchline.runtime.inspection import Inspector
+from branchline.runtime.latency import Latencies
 from branchline.runtime.memory import Memory
 from branchline.runtime.reports import record, report
 from branchline.runtime.request import State
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from branchline.protocol import FailureCode
     from branchline.runtime.batch import Batch
     from branchline.runtime.config import RuntimeConfig
+    from branchline.runtime.inspection import Picture
     from branchline.runtime.request import Request
     from branchline.runtime.runner import Runner, Sampled
     from branchline.runtime.sizing import Limits
@@ -53,7 +58,9 @@ class Loop:
         self.limits = limits
         memory = Memory(limits.pages, config.max_running, limits.max_context, cache=config.cache)
         self.scheduler = Scheduler(memory, config, segment_cost)
-        self.counters = Counters()
+        self.counters = Counters(Latencies(config.target_ttft, config.target_tpot))
+        self._inspector = Inspector(self.scheduler, self._info)
+        self._deadlines = Deadlines()
         self._config = config
         self._model_name = model_name
         self._runner = runner
@@ -88,7 +95,11 @@ class Loop:
 
     def info(self, done: Callable[[RuntimeInfo], None]) -> None:
         """Ask for the state of the runtime; `done` gets it."""
-        self._inbox.put(lambda: done(runtime_info(self._model_name, self.counters, self.scheduler)))
+        self._inbox.put(lambda: done(self._info()))
+
+    def inspect(self, nodes: int, done: Callable[[Picture], None]) -> None:
+        """Ask for a picture with the `nodes` largest nodes; `done` gets it, some steps later."""
+        self._inbox.put(lambda: self._inspector.ask(nodes, done))
 
     def start(self) -> None:
         """Start the engine thread."""
@@ -106,6 +117,7 @@ class Loop:
         """One turn. With `wait` an idle loop blocks until something arrives."""
         self._receive(wait=wait)
         self.counters.start_lap()
+        self._time_out()
         batch = self._plan()
         self.counters.lap("plan")
         if batch is None:
@@ -116,6 +128,7 @@ class Loop:
             self.counters.lap("launch")
             before, self._in_flight = self._in_flight, None
             self._advance(before)
+            self._constrain(batch)
             sampled = self._runner.sample(forward)
             self.counters.lap("sample")
             self._deliver(before)
@@ -124,6 +137,7 @@ class Loop:
                 self._settle()
         self._send()
         self.counters.lap("deliver")
+        self._inspector.work()
         if self._config.check_invariants:
             self.check()
 
@@ -137,7 +151,7 @@ class Loop:
         self.scheduler.memory.check(self.scheduler.running)
 
     def _receive(self, *, wait: bool) -> None:
-        if wait and self.idle:
+        if wait and self.idle and not self._inspector.busy:
             self._inbox.get()()
         while not self._inbox.empty():
             self._inbox.get()()
@@ -160,30 +174,54 @@ class Loop:
             return
         results = sampled.results.result()
         self.counters.lap("wait")
-        tokens = 0
         for row, result in zip(sampled.rows, results, strict=True):
             if row.request.state is State.RUNNING:
-                tokens += record(row.request, result)
-        self.counters.generated(tokens)
+                try:
+                    record(row.request, result)
+                except (InvalidRequest, RuntimeFailed) as error:
+                    self._fail_alone(row.request, error)
         self.counters.lap("advance")
+
+    def _constrain(self, batch: Batch) -> None:
+        """Fill the masks of the rows that are drawn from; the forward runs meanwhile."""
+        for row in batch.rows:
+            request = row.request
+            if request.constraint is not None and row.draws:
+                try:
+                    request.constraint.prepare(request.output_len)
+                except (InvalidRequest, RuntimeFailed) as error:
+                    self._fail_alone(request, error)
+        self.counters.lap("mask")
+
+    def _fail_alone(self, request: Request, error: InvalidRequest | RuntimeFailed) -> None:
+        """What goes wrong with a request's grammar ends this request, and no other."""
+        code: FailureCode = "invalid" if isinstance(error, InvalidRequest) else "internal"
+        self._fail([request], code, str(error))
 
     def _deliver(self, sampled: Sampled | None) -> None:
         """Text, stop strings, messages of a step that `_advance` took in; retire what has ended."""
         if sampled is None:
             return
-        for row, result in zip(sampled.rows, sampled.results.result(), strict=True):
-            request = row.request
-            if request.state is not State.RUNNING:
-                continue
-            update = report(request, result)
-            if update is not None:
-                self._events.append((request, update))
-            if request.ended:
-                self._retire(request, finished=True)
+        running = [row.request for row in sampled.rows if row.request.state is State.RUNNING]
+        self.counters.generated(sum(map(self._say, running)))
+
+    def _say(self, request: Request) -> int:
+        """Report what became known, the end too; the number of generated tokens."""
+        before = request.pushed
+        self.counters.latencies.said(request)
+        update = report(request)
+        if update is not None:
+            self._events.append((request, update))
+        if request.ended:
+            self._retire(request)
+        return request.pushed - before
 
     def _accept(self, requests: Sequence[Request]) -> None:
         for request in requests:
             self.scheduler.add(request)
+            self._deadlines.add(request)
+            if request.forced_tokens:
+                self.counters.generated(self._say(request))
 
     def _abort(self, requests: Sequence[Request]) -> None:
         self._fail(requests, "aborted", "the request was aborted")
@@ -192,11 +230,20 @@ class Loop:
         for request in requests:
             if request.state is not State.FINISHED and request.arrival >= 0:
                 self._events.append((request, Failure(request.rid, code, message)))
-                self._retire(request, finished=False)
+                self._retire(request, code)
 
-    def _retire(self, request: Request, *, finished: bool) -> None:
+    def _time_out(self) -> None:
+        for request in self._deadlines.due():
+            text = f"the request took longer than its timeout of {request.timeout:g} seconds"
+            self._fail([request], "timeout", text)
+
+    def _retire(self, request: Request, failed: FailureCode | None = None) -> None:
         self.scheduler.retire(request)
-        self.counters.retired(request, finished=finished)
+        self._deadlines.forget(request)
+        self.counters.retired(request, failed)
+
+    def _info(self) -> RuntimeInfo:
+        return runtime_info(self._model_name, self.counters, self.scheduler)
 
     def _send(self) -> None:
         if self._events:

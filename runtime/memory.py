@@ -89,6 +89,8 @@ class Memory:
         """Take what others have published since: the tree's part grows without computing."""
         if not self._cache or request.cached_len >= request.extend_len:
             return
+        if request.held > request.cached_len:
+            return  # it has decoded: between the tree's part and what is to come are its own pages
         assert request.node is not None
         match = self.tree.match_from(request.node, request.known[request.cached_len :])
         if match.length:
@@ -100,19 +102,17 @@ class Memory:
         """Allocate and publish up to position `end`; returns the position that could be reached.
 
         Published when planned: whoever matches next finds these positions, and reads them no
-        earlier than in the forward that writes them.
+        earlier than in the forward that writes them. Behind pages of its own, which may be
+        duplicates, a request keeps those it gets too, as if it decoded.
         """
-        first = request.kv_len
+        first, held = request.kv_len, request.held
         if end <= first:
             return end
-        pages = self.allocate(min(end - first, self.available))
-        if not len(pages):
-            return first
-        end = first + len(pages)
-        self._set_row(request, first, pages)
-        if self._cache:
+        pages = self.allocate(max(0, min(end - held, self.available)))
+        end = min(end, held + len(pages))
+        self._set_row(request, held, pages)
+        if self._cache and request.cached_len == held and end > first:
             assert request.node is not None
-            assert request.cached_len == first
             node = self.tree.insert(request.node, request.known[first:end], pages)
             self._move_lock(request, node, end)
             self.on_publish(request, end)

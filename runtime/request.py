@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from branchline.hints import Hints
     from branchline.protocol import TokenLogprob
     from branchline.radix import Node
+    from branchline.runtime.constraint import Constraint
     from branchline.runtime.text import TextStream
     from branchline.sampling_params import SamplingParams
 
@@ -46,6 +48,9 @@ class Request:
         pages   [ tree's, locked )[ ours, can go in the tree               )[ overrun: only freed )
 
     Pages of [kv_len, held) are ours too: reserved for the tokens to come.
+
+    What a grammar forces is known before it is computed, so a request that has decoded may have to
+    extend again. The logits after a position are drawn from only if the next token is not known.
     """
 
     # What was asked (set by the service, never changed)
@@ -59,14 +64,21 @@ class Request:
     client: bytes = b""
     stream: bool = True
     salt: str | None = None
+    priority: int = 0  # higher is admitted first
+    timeout: float | None = None  # seconds after arrival
     origin: Origin | None = None
     owner: object = None  # whoever gathers the answers of several requests
+    constraint: Constraint | None = None  # what its grammar allows; set before it waits
     id: int = field(default_factory=lambda: next(_ids))
+    # When, in seconds of the monotonic clock; -1: not yet
+    arrived: float = field(default_factory=time.monotonic)
+    admitted: float = -1.0
+    first_token: float = -1.0
     # Waiting
     arrival: int = -1  # order of arrival
-    overtaken: int = 0  # later arrivals admitted first; current for the oldest one waiting
+    overtaken: int = 0  # later arrivals admitted first; current for its level's oldest one
     retracted: bool = False  # was running before: next in line, its whole output is reserved
-    known: np.ndarray = field(init=False)  # int32: what an extend computes, `tokens` as it waits
+    known: np.ndarray = field(init=False)  # int32: what an extend computes, `tokens` at its start
     state: State = State.WAITING
     # Running
     slot: int = -1  # row of the page table
@@ -74,22 +86,38 @@ class Request:
     cached_len: int = 0  # positions whose pages are the tree's
     computed: int = 0  # the next position to compute
     held: int = 0  # positions that have a page
-    extend_len: int = 0  # len(known) once admitted: the extend ends here, decode begins
+    extend_len: int = 0  # len(known) while it runs: the extend ends here, decode begins
     # Output: these grow together
     tokens: list[int] = field(default_factory=list)  # prompt and output, known ids only
+    sampled_len: int = 0  # of tokens, up to the last that was drawn; behind it all are forced
+    forced_tokens: int = 0  # of the output, never drawn
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     next_top: tuple[tuple[float, int], ...] = ()  # max_tokens=0: alternatives for the next position
     ended: bool = False  # the last known token ends the output
+    pushed: int = 0  # generated ids that are in the text
     reported: int = 0  # generated ids that were sent
     # Usage
     computed_prompt_tokens: int = 0
+    recalled_tokens: int = 0  # of the prompt: ids the model wrote, sent back as text
 
     def __post_init__(self) -> None:
         assert self.prompt, "an empty prompt is refused at arrival"
         if not self.tokens:
             self.tokens = list(self.prompt)
+        self.sampled_len = len(self.tokens)
         self.known = np.array(self.tokens, dtype=np.int32)
+
+    def append(self, token: int) -> None:
+        """The next token of the output is known."""
+        self.tokens.append(token)
+        self.ended = token in self.stop_ids or self.output_len >= self.params.max_tokens
+
+    def extend_again(self) -> None:
+        """Let all that is known be computed before the next token is drawn."""
+        new = np.array(self.tokens[len(self.known) :], dtype=np.int32)
+        self.known = np.concatenate((self.known, new))
+        self.extend_len = len(self.known)
 
     def count_computed(self, start: int, end: int) -> None:
         """Count the prompt's positions in [start, end) as computed, at most the whole prompt."""
@@ -104,8 +132,13 @@ class Request:
 
     @property
     def committed(self) -> int:
-        """Positions whose keys and values are launched and whose token ids are known."""
-        return min(self.kv_len, len(self.tokens) - 1)
+        """Positions whose keys and values are launched and whose token ids are known.
+
+        Once the output has ended, only those before the last draw: whether more was launched by
+        then depends on the overlap, and what is cached must not.
+        """
+        known = self.sampled_len if self.ended else len(self.tokens)
+        return min(self.kv_len, known - 1)
 
     @property
     def extending(self) -> bool:
@@ -124,7 +157,7 @@ class Request:
 
     @property
     def remaining(self) -> int:
-        """Launches still to come after what is launched; 0: it is known to reach max_tokens."""
+        """Tokens still to come after what is known or launched; 0: max_tokens will be reached."""
         sampled = 0 if self.extending else self.computed - len(self.prompt) + 1
         return max(0, self.params.max_tokens - max(sampled, self.output_len))
 

@@ -91,7 +91,7 @@ class CpuRunner:
     def sample(self, forward: Forward) -> Sampled:
         """See `Runner.sample`."""
         rows, jobs = sample_jobs(forward.batch)
-        draws = [sample_row(row) for row in rows if row.samples]
+        draws = [sample_row(row) for row in rows if row.draws]
         results = self._stream.submit(lambda: self._sample(forward.logits.result(), jobs, draws))
         return Sampled(rows, results)
 
@@ -123,7 +123,7 @@ class CpuRunner:
     def _sample(
         self, logits: Tensor, jobs: list[SampleJob], draws: list[SampleRow]
     ) -> list[RowResult]:
-        drawn = [job for job in jobs if job.samples]
+        drawn = [job for job in jobs if job.draws]
         tokens: dict[int, int] = {}
         if drawn:
             at = torch.tensor([job.logits_at + len(job.targets) for job in drawn])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING
 
 from branchline.runtime.batch import Batch, Row, build_batch
@@ -33,7 +34,8 @@ class Scheduler:
         self._chunk = config.chunk_tokens
         self._reserve = RESERVE_START
         self._may_admit = True
-        self._sharing = SharingPlanner(segment_cost if config.cascade else None)
+        cascade = config.cascade and not config.deterministic
+        self._sharing = SharingPlanner(segment_cost if cascade else None)
 
     def add(self, request: Request) -> None:
         """Let a request wait for its turn."""
@@ -56,18 +58,20 @@ class Scheduler:
             return False
         decodes = [request for request in self.running if self._decodes(request)]
         if not decodes:
-            extending = any(request.extending for request in self.running)
-            return extending and not self.memory.available
+            stuck = [
+                request.held == request.kv_len for request in self.running if request.extending
+            ]
+            return bool(stuck) and all(stuck) and not self.memory.available
         return self.memory.available < sum(request.held == request.kv_len for request in decodes)
 
     def retract(self) -> None:
-        """Take the latest admitted requests back to waiting until the rest can go on.
+        """Take requests back to waiting until the rest can go on: lowest priority, then latest.
 
         Nothing may be in flight. What they computed stays in the tree, evictable, so a quick return
         is a hit. The last one running is never retracted: within the limits it fits alone.
         """
         while self.short_of_pages():
-            request = next(reversed(self.running))
+            request = min(reversed(self.running), key=lambda request: request.priority)
             del self.running[request]
             self.memory.release(request)
             request.retracted = True
@@ -83,7 +87,7 @@ class Scheduler:
         rows = [self._decode(request) for request in decodes]
         budget = self._budget - len(rows)
         self._admit(budget)
-        for request in self.running:
+        for request in self._extending():
             if budget <= 0:
                 break
             row = self._extend(request, budget)
@@ -96,6 +100,11 @@ class Scheduler:
             return None
         sharing = self._sharing.plan(rows)
         return build_batch(rows, sharing, self.memory.take_patches(), self.memory.table)
+
+    def _extending(self) -> list[Request]:
+        """Who extends, in the order of admission; but a prompt does not stall a running stream."""
+        extending = [request for request in self.running if request.extending]
+        return sorted(extending, key=lambda request: request.computed < len(request.prompt))
 
     def _decodes(self, request: Request) -> bool:
         return not request.extending and not request.ended and request.remaining > 0
@@ -115,9 +124,7 @@ class Scheduler:
         )
 
     def _extend(self, request: Request, budget: int) -> Row | None:
-        """The next chunk of a prompt, less what others have published; None: no page can be had."""
-        if not request.extending:
-            return None
+        """The next chunk of what is known, less what others published; None: no page is left."""
         self.memory.match_published(request)
         start, cached_len = request.computed, request.cached_len
         wanted = min(start + self._chunk, start + budget, request.extend_len)
@@ -151,6 +158,8 @@ class Scheduler:
             needed = len(request.tokens) - match + self._output_reserve(request)
             if self.memory.admit(request, owed + needed):
                 self.waiting.admitted(request)
+                if request.admitted < 0:
+                    request.admitted = time.monotonic()
                 self.running[request] = None
                 owed += self._outstanding(request)
                 budget -= self._next_chunk(request)
@@ -162,9 +171,9 @@ class Scheduler:
         return min(self._chunk, max(0, request.extend_len - request.computed))
 
     def _outstanding(self, request: Request) -> int:
-        """Pages an admitted request still needs: the rest of its prompt and its output reserve."""
+        """Pages an admitted request still needs: the rest of its extend and its output reserve."""
         rest = max(0, request.extend_len - request.kv_len)
-        return rest + max(0, self._output_reserve(request) - (request.held - request.kv_len))
+        return max(0, rest + self._output_reserve(request) - (request.held - request.kv_len))
 
     def _output_reserve(self, request: Request) -> int:
         remaining = request.remaining

@@ -239,6 +239,7 @@ def serve(config: RuntimeConfig, *, parent_pid: int | None = None) -> int:
             return server.run(parts.service)
         finally:
             signal.set_wakeup_fd(-1)
+            parts.service.close()
             parts.loop.stop()
     finally:
         server.close()

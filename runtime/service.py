@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from branchline.errors import RequestAborted
 from branchline.protocol import (
     PROTOCOL_VERSION,
     Abort,
@@ -28,14 +29,18 @@ from branchline.protocol import (
     Update,
     rid_of,
 )
-from branchline.runtime.gather import Job
+from branchline.runtime.gather import Generation, Job
+from branchline.runtime.inspection import MOST_NODES, Painter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from branchline.protocol import ClientMessage, FailureCode, RuntimeMessage, Scored
     from branchline.runtime.admission import Admission
+    from branchline.runtime.compiling import Compiler
     from branchline.runtime.config import RuntimeConfig
+    from branchline.runtime.grammar import CompiledGrammar
     from branchline.runtime.loop import Loop
     from branchline.runtime.request import Request
 
@@ -56,14 +61,26 @@ class Service:
         admission: Admission,
         config: RuntimeConfig,
         post: Callable[[bytes, RuntimeMessage], None],
+        compiler: Compiler | None = None,
     ) -> None:
+        """Without a compiler no grammar is served."""
         self._admission = admission
+        self._compiler = compiler
         self._heartbeat = config.heartbeat
+        tokenizer = admission.tokenizer
+        self._painter = Painter(post, tokenizer if config.show_text else None)
         self._most = config.max_running + config.max_waiting
         self._post = post
         self._lock = threading.Lock()  # guards what follows
         self._jobs: dict[bytes, dict[str, Job]] = {}  # the open ones, by client and rid
-        self._live = 0  # requests in the loop, whether or not their job is still open
+        # Requests in the loop, whether or not their job is still open, and those on their way
+        self._live = 0
+
+    def close(self) -> None:
+        """Compile and paint nothing more; the loop is stopped by whoever made it."""
+        self._painter.close()
+        if self._compiler is not None:
+            self._compiler.close()
 
     def attach(self, loop: Loop) -> None:
         """Name the loop that computes, before the first message."""
@@ -98,7 +115,7 @@ class Service:
     def forget(self, client: bytes) -> None:
         """The client has gone: end what it has running."""
         with self._lock:
-            live = _close(self._jobs.pop(client, {}))
+            live = self._close(self._jobs.pop(client, {}))
         self._abort(live)
         self._loop.ended(client)
 
@@ -107,7 +124,7 @@ class Service:
         with self._lock:
             jobs = dict(self._jobs.get(client, {}))
             self._jobs.get(client, {}).clear()
-            live = _close(jobs)
+            live = self._close(jobs)
         self._abort(live)
         for rid in jobs:
             self._post(client, Failure(rid, "overloaded", reason))
@@ -123,10 +140,7 @@ class Service:
             case Generate() | Score():
                 self._admit(client, message)
             case Abort():
-                with self._lock:
-                    job = self._jobs[client].get(message.rid)
-                    live = [] if job is None else list(job.live)
-                self._abort(live)
+                self._abort_job(client, message.rid)
             case Ended():
                 self._loop.ended(client, message.program, message.branch)
             case Flush():
@@ -134,7 +148,7 @@ class Service:
             case Info():
                 self._loop.info(lambda info: self._post(client, InfoReply(message.rid, info)))
             case Inspect():
-                raise ValueError("inspect: not supported")
+                self._inspect(client, message)
             case Ping():
                 self._post(client, Pong())
             case Bye():
@@ -155,25 +169,99 @@ class Service:
     def _admit(self, client: bytes, message: Generate | Score) -> None:
         if message.rid in self._jobs[client]:
             raise ValueError("an rid can be used again once its request has ended")
-        if isinstance(message, Generate):
-            job: Job = self._admission.generation(client, message)
-        else:
-            job = self._admission.scoring(client, message)
+        if isinstance(message, Score):
+            self._enter(self._admission.scoring(client, message))
+            return
+        grammar = message.params.grammar
+        if grammar is not None and self._compiler is None:
+            raise ValueError(f"grammar: this runtime compiles none, so no {grammar.kind} either")
+        job = self._admission.generation(client, message)
+        if self._enter(job, submit=grammar is None) and grammar is not None:
+            assert self._compiler is not None
+            compiling = self._compiler.compile(grammar)
+            compiling.add_done_callback(lambda compiled: self._compiled(job, compiled))
+
+    def _enter(self, job: Job, *, submit: bool = True) -> bool:
+        """Register a job and hand it to the loop, now or later; False: there are too many."""
         with self._lock:
             wanted = self._live + len(job.requests)
             fits = wanted <= self._most
             if fits:
                 self._live = wanted
-                self._jobs[client][job.rid] = job
-        if fits:
-            self._loop.submit(job.requests)
-        else:
+                self._jobs[job.client][job.rid] = job
+                if submit:
+                    self._submit(job)
+        if not fits:
             text = f"{wanted} requests would be waiting or running: at most {self._most}; try later"
-            self._post(client, Failure(job.rid, "overloaded", text))
+            self._post(job.client, Failure(job.rid, "overloaded", text))
+        return fits
+
+    def _submit(self, job: Job) -> None:
+        """Hand a job to the loop. Under the lock, so that an abort comes before or after it."""
+        job.submitted = True
+        self._loop.submit(job.requests)
+
+    def _close(self, jobs: dict[str, Job]) -> list[Request]:
+        """Close jobs that are no longer registered; those of their requests that the loop has."""
+        live: list[Request] = []
+        for job in jobs.values():
+            job.open = False
+            if job.submitted:
+                live += job.live
+            else:
+                self._live -= len(job.requests)
+        return live
+
+    def _abort_job(self, client: bytes, rid: str) -> None:
+        with self._lock:
+            job = self._jobs[client].get(rid)
+            if job is None:
+                return
+            compiling = not job.submitted
+            if compiling:
+                self._close({rid: self._jobs[client].pop(rid)})
+            live = list(job.live)
+        if compiling:
+            self._post(client, Failure(rid, "aborted", "the request was aborted"))
+        else:
+            self._abort(live)
+
+    def _inspect(self, client: bytes, message: Inspect) -> None:
+        if not 0 <= message.nodes <= MOST_NODES:
+            raise ValueError(f"nodes={message.nodes}: must be from 0 to {MOST_NODES}")
+        paint = self._painter.paint
+        self._loop.inspect(message.nodes, lambda picture: paint(client, message.rid, picture))
 
     def _abort(self, live: list[Request]) -> None:
         if live:
             self._loop.abort(live)
+
+    # ------------------------------------------------------------------ on a compiler's thread
+
+    def _compiled(self, job: Generation, compiled: Future[CompiledGrammar]) -> None:
+        """A job's grammar is there, or cannot be had. On the I/O thread if it was there before."""
+        failure = self._constrain(job, compiled)
+        with self._lock:
+            if not job.open:
+                return
+            if failure is None:
+                self._submit(job)
+            else:
+                self._close({job.rid: self._jobs[job.client].pop(job.rid)})
+        if failure is not None:
+            self._post(job.client, failure)
+
+    def _constrain(self, job: Generation, compiled: Future[CompiledGrammar]) -> Failure | None:
+        try:
+            self._admission.constrain(job, compiled.result())
+        except ValueError as error:
+            return Failure(job.rid, "invalid", str(error))
+        except RequestAborted as error:
+            return Failure(job.rid, "aborted", str(error))
+        except Exception as error:
+            logger.exception("a grammar met a bug")
+            return Failure(job.rid, "internal", f"{type(error).__name__}: {error}")
+        return None
 
     # ------------------------------------------------------------------ on the engine thread
 
@@ -206,6 +294,8 @@ class Service:
     ) -> Update | Scored | Failure | None:
         """Account for an event; what it lets us tell the client."""
         if isinstance(event, Failure) or event.finish is not None:
+            if isinstance(job, Generation) and isinstance(event, Update) and event.finish:
+                job.finished(request, event.finish)
             job.live.remove(request)
             self._live -= 1
         if not job.open:
@@ -219,10 +309,3 @@ class Service:
 def _job_of(request: Request) -> Job:
     assert isinstance(request.owner, Job)
     return request.owner
-
-
-def _close(jobs: dict[str, Job]) -> list[Request]:
-    """Close jobs that are no longer registered; the requests that still live."""
-    for job in jobs.values():
-        job.open = False
-    return [request for job in jobs.values() for request in job.live]

@@ -7,9 +7,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from branchline.runtime.latency import Latencies
 from branchline.runtime_info import RuntimeInfo
 
 if TYPE_CHECKING:
+    from branchline.protocol import FailureCode
     from branchline.runtime.batch import Batch
     from branchline.runtime.request import Request
     from branchline.runtime.scheduler import Scheduler
@@ -21,14 +23,18 @@ RATE_WINDOW = 10.0  # seconds
 class Counters:
     """Counted since the start, by the engine thread."""
 
+    latencies: Latencies = field(default_factory=Latencies)
     started: float = field(default_factory=time.monotonic)
     steps: int = 0
     prompt_tokens: int = 0  # of requests that have finished
     cached_prompt_tokens: int = 0  # of those, found in the tree
     computed_prompt_tokens: int = 0  # launched, after a retraction again
     generated_tokens: int = 0
+    forced_tokens: int = 0  # of requests that have ended
     finished: int = 0
-    aborted: int = 0
+    aborted: int = 0  # and otherwise failed
+    timed_out: int = 0
+    recalled_tokens: int = 0  # of the prompts of requests that have finished
     positions_attended: int = 0
     positions_read: int = 0
     step_seconds: dict[str, float] = field(default_factory=dict)  # by part of a step
@@ -63,12 +69,17 @@ class Counters:
         while self._recent[0][0] < now - RATE_WINDOW:
             self._recent.popleft()
 
-    def retired(self, request: Request, *, finished: bool) -> None:
+    def retired(self, request: Request, failed: FailureCode | None) -> None:
         """Count a request that has ended."""
+        finished = failed is None
         self.finished += finished
-        self.aborted += not finished
+        self.timed_out += failed == "timeout"
+        self.aborted += not finished and failed != "timeout"
+        self.latencies.ended(request, finished=finished)
+        self.forced_tokens += request.forced_tokens
         if finished:  # of an aborted prompt nobody knows what would have been computed
             self.prompt_tokens += len(request.prompt)
+            self.recalled_tokens += request.recalled_tokens
             self.cached_prompt_tokens += len(request.prompt) - request.computed_prompt_tokens
 
     @property
@@ -107,4 +118,11 @@ def runtime_info(model: str, counters: Counters, scheduler: Scheduler) -> Runtim
         positions_attended=counters.positions_attended,
         positions_read=counters.positions_read,
         step_seconds=dict(counters.step_seconds),
+        forced_tokens=counters.forced_tokens,
+        recalled_tokens=counters.recalled_tokens,
+        requests_timed_out=counters.timed_out,
+        requests_good=counters.latencies.good,
+        target_ttft=counters.latencies.target_ttft,
+        target_tpot=counters.latencies.target_tpot,
+        histograms=counters.latencies.histograms(),
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from branchline.radix import TokenArray
+    from branchline.runtime.ranking import Key
     from branchline.runtime.request import Request
 
 
@@ -23,7 +24,7 @@ class Edge:
 
     Its group is the requests that wait on it or below it and have the same match: all but those
     below a child of which something is cached. It holds requests that end here, and children that
-    stand for their own groups, by (arrival of the oldest,).
+    stand for their own groups, by (-priority, arrival) of its next.
     """
 
     tokens: TokenArray  # a view of the prompt that came first
@@ -42,8 +43,8 @@ class Edge:
         """The match of every request in its group, or more when pages were evicted since."""
         return self.start + self.cached
 
-    def oldest(self) -> Request:
-        """The request of its group that arrived first."""
+    def next_one(self) -> Request:
+        """The request of its group with the highest priority, the oldest of several."""
         item: Request | Edge | None = self
         while isinstance(item, Edge):
             item = item.group.first()
@@ -52,7 +53,7 @@ class Edge:
 
 
 class WaitingTrie:
-    """Finds the request with the longest match, ties by arrival, whatever their number.
+    """Finds the highest priority's request with the longest match, ties by arrival, of any number.
 
     ::
 
@@ -73,12 +74,13 @@ class WaitingTrie:
     def __init__(self, match_length: Callable[[Request], int]) -> None:
         self._match_length = match_length
         self._roots: dict[str | None, Edge] = {}  # by salt
-        self._frontiers: Ranking[Edge] = Ranking()  # and roots, by (-match, oldest arrival)
+        # And roots; by (-priority, -match, arrival) of the group's next.
+        self._frontiers: Ranking[Edge] = Ranking()
 
     def add(self, request: Request) -> None:
         """Let a request wait; `known` is its prompt and must not change while it is here."""
         path = self._grow(request)
-        path[-1].group.put(request, (request.arrival,))
+        path[-1].group.put(request, (-request.priority, request.arrival))
         self._learn(path, self._match_length(request))
         self._settle(request.salt, path)
 
@@ -103,9 +105,9 @@ class WaitingTrie:
             self._settle(request.salt, path)
 
     def first(self) -> tuple[Request, int] | None:
-        """The request with the longest match, the oldest of several, and its match."""
+        """Of the highest priority the request with the longest match, the oldest, and its match."""
         while (edge := self._frontiers.first()) is not None:
-            request = edge.oldest()
+            request = edge.next_one()
             match = self._match_length(request)
             assert match <= edge.match, f"{match} tokens are cached, {edge.match} were published"
             if match == edge.match:
@@ -164,14 +166,21 @@ class WaitingTrie:
         for depth in range(len(path) - 1, 0, -1):
             self._place(path[depth], path[depth - 1])
         root = path[0]
-        oldest = root.group.least()
-        self._frontiers.put(root, oldest and (0, *oldest))
+        self._frontiers.put(root, _rank(root.group.least(), 0))
         if not (root.group or root.children):
             del self._roots[salt]
 
     def _place(self, edge: Edge, parent: Edge) -> None:
-        oldest = edge.group.least()
-        parent.group.put(edge, None if edge.cached else oldest)
-        self._frontiers.put(edge, (-edge.match, *oldest) if edge.cached and oldest else None)
+        least = edge.group.least()
+        parent.group.put(edge, None if edge.cached else least)
+        self._frontiers.put(edge, _rank(least, edge.match) if edge.cached else None)
         if not (edge.group or edge.children):
             del parent.children[int(edge.tokens[0])]
+
+
+def _rank(least: Key | None, match: int) -> Key | None:
+    """The key of a frontier: its group's least key, with the match that all of them have."""
+    if least is None:
+        return None
+    priority, arrival = least
+    return (priority, -match, arrival)

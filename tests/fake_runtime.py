@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from branchline.errors import InvalidRequest
 from branchline.protocol import (
     Failure,
@@ -26,6 +28,7 @@ from branchline.protocol import (
 )
 from branchline.runtime.admission import Admission
 from branchline.runtime.config import RuntimeConfig
+from branchline.runtime.inspection import Picture, Run
 from branchline.runtime.server import Server, main
 from branchline.runtime.service import Service
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from branchline.protocol import Prompt
+    from branchline.protocol import Conversation, Prompt
     from branchline.runtime.request import Request
 
 VOCAB = 300
@@ -65,6 +68,23 @@ class ToyTokenizer:
         if first == len(ids):
             raise InvalidRequest(f"the choice {choice!r} has no tokens")
         return ids, first
+
+    def converse(self, conversation: Conversation) -> Prompt:
+        """`role: content` lines, then who is to answer."""
+        pieces: list = []
+        for message in conversation.messages:
+            if message["content"] == "refuse":
+                raise InvalidRequest("the chat template refuses this conversation: it is told to")
+            pieces += [("template", message["role"] + ": "), ("program", message["content"] or "")]
+            pieces.append(("template", "\n"))
+        return tuple(pieces[:-1] if conversation.goes_on else [*pieces, ("template", "assistant:")])
+
+    def token_texts(self) -> Callable[[int], str]:
+        """What a token reads as."""
+        return lambda token: "th" if token == 256 else chr(token)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return "".join("th" if token == 256 else chr(token) for token in ids)
 
     def detokenizer(self, prompt_ids: Sequence[int], *, skip_special_tokens: bool) -> None:
         """The scripted loop makes the text itself."""
@@ -117,6 +137,11 @@ class FakeLoop:
     def info(self, done: Callable[[RuntimeInfo], None]) -> None:
         numbers = [0] * 16
         self._inbox.put(lambda: done(RuntimeInfo("toy", 1.5, len(self.live), *numbers)))
+
+    def inspect(self, nodes: int, done: Callable[[Picture], None]) -> None:
+        tokens = np.array([104, 105], dtype=np.int32)
+        runs = [Run(1, -1, 0, 2, 2, 0, 1, tokens, salted=False)][:nodes]
+        self.info(lambda info: done(Picture(runs, 1, (), info)))
 
     def start(self) -> None:
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Draws on the device, captured apart from the forwards: what a grammar allows comes between."""
+"""Draws on the device, captured apart from the forwards: what grammars allow comes between."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ class Sampler(Protocol):
     def apply(self, patch: Any, words: Tensor) -> None:
         """Take in what `pack` made, int32 on the device."""
 
+    def mask(self, logits: Tensor, masks: Tensor, rows: Tensor) -> None:
+        """Make impossible in place what masks, int32 [N, words], refuse in rows, int32 [N]."""
+
     def sample(self, logits: Tensor, slots: Tensor, positions: Tensor, mode: Any) -> Tensor:
         """Draw a token for each row, int64 [R], and write it to the slot's last token."""
 
@@ -53,10 +56,17 @@ class Draws:
 
     def capture(self, graphs: Graphs, buckets: Sequence[int], modes: Sequence[Any]) -> None:
         """Capture the sizes of `buckets` in each of `modes`; those are in ascending order."""
+        self._warm_masks()
         self._buckets, self._modes = tuple(sorted(buckets)), tuple(modes)
         for count in reversed(self._buckets):
             for mode in reversed(self._modes):
                 self._graphs[count, mode] = graphs.capture(self._captured(count, mode))
+
+    def _warm_masks(self) -> None:
+        """Compile their kernel now, not beside the first request that has one; no row is masked."""
+        words = -(-self._logits.shape[1] // 32)
+        masks = torch.zeros((1, words), dtype=torch.int32, device=self._logits.device)
+        self.mask(masks, torch.full((1,), -1, dtype=torch.int32, device=self._logits.device))
 
     def run(self, slots: Sequence[int]) -> Tensor:
         """Launch the draws of these slots; their ids, int64, until the next draws."""
@@ -70,6 +80,14 @@ class Draws:
         else:
             self._graphs[bucket, mode].replay()
         return self._ids[:count]
+
+    def mask(self, masks: Tensor, draws: Tensor) -> None:
+        """Let the next draws, those numbered int32 [N], take what masks, int32 [N, words], allow.
+
+        Before bias and penalties, which is the same as after: they leave −inf as it is. So the
+        draws that were captured serve here too.
+        """
+        self.sampler.mask(self._logits, masks, draws)
 
     def _captured(self, count: int, mode: Any) -> Callable[[], None]:
         return lambda: self._draw(count, mode)

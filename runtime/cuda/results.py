@@ -114,7 +114,7 @@ class Results:
         results = []
         for job in self._jobs:
             prompt = tuple(next_score(job) for _ in job.targets)
-            token = ids[self._draws[job.slot]] if job.samples else None
+            token = ids[self._draws[job.slot]] if job.draws else None
             logprob = next_score(job) if job.wants_logprob else None
             results.append(RowResult(prompt, token, logprob))
         return results

@@ -55,17 +55,23 @@ class CudaRunner:
     def sample(self, forward: Forward) -> Sampled:
         """See `Runner.sample`."""
         rows, jobs = sample_jobs(forward.batch)
-        # Ended ones are drawn too, their results dropped: the step's table stays as it is.
+        # So are those that have ended or whose next token is forced, their results dropped: the
+        # step's table stays as it is.
         drawn = [row for row in forward.batch.rows if row.samples]
         number = {row.slot: index for index, row in enumerate(drawn)}
+        scores = Scores.of(jobs, number)
         with self._queue.launching():
-            self._set_sampler(rows)
+            # A mask changes the logits in place.
+            logits = forward.logits.result()
+            if scores is not None and any(row.request.constraint is not None for row in rows):
+                logits = logits.clone()
+            self._set_sampler(rows, number)
             if self._fetched is not None:
                 self._queue.after(self._fetched)
             ids = self._draws.run([row.slot for row in drawn])
             sources = [ids]
-            if (scores := Scores.of(jobs, number)) is not None:
-                sources += self._score(scores, forward, ids)
+            if scores is not None:
+                sources += self._score(scores, forward.batch, logits, ids)
             arriving, self._fetched = self._queue.fetch(sources)
         return Sampled(rows, Results(jobs, number, arriving, self._fetched, sources))
 
@@ -94,21 +100,42 @@ class CudaRunner:
     def _patches(self, batch: Batch) -> Sequence[np.ndarray]:
         return patch_words(batch.patches, self._tables.page_table.shape[1])
 
-    def _set_sampler(self, rows: Sequence[Row]) -> None:
-        """Tell the sampler of the requests that draw for the first time since their admission."""
-        new = [row for row in rows if row.samples and row.end == row.request.extend_len]
-        if not new:
+    def _set_sampler(self, rows: Sequence[Row], number: dict[int, int]) -> None:
+        """Tell the sampler of the requests that draw for the first time since they extended.
+
+        That includes those that extend again, after forced tokens: what was drawn in their place
+        is not counted. What grammars allow travels with it.
+        """
+        new = [row for row in rows if row.draws and row.end == row.request.extend_len]
+        masks, masked = _masks([row for row in rows if row.draws], number)
+        if not (new or len(masked)):
             return
         sampler = self._draws.sampler
         patch = sampler.pack([row.slot for row in new], [sample_row(row) for row in new])
-        (words,) = self.staging.send([patch.words])
-        sampler.apply(patch, words)
+        words, masks_there, masked_there = self.staging.send([patch.words, masks, masked])
+        if new:
+            sampler.apply(patch, words)
+        if len(masked):
+            self._draws.mask(masks_there.view(len(masked), -1), masked_there)
 
-    def _score(self, scores: Scores, forward: Forward, ids: Tensor) -> list[Tensor]:
+    def _score(self, scores: Scores, batch: Batch, logits: Tensor, ids: Tensor) -> list[Tensor]:
         """The targets, their logprobs, and the alternatives' logprobs and ids."""
-        place = np.argsort(drawn_first(forward.batch)).astype(np.int32)
+        place = np.argsort(drawn_first(batch)).astype(np.int32)
         rows, targets = self.staging.send([place[scores.rows], scores.targets])
-        logits = forward.logits.result()
         known = known_targets(targets.long(), ids)
         found = device_logprobs(logits[rows.long()], known, scores.top)
         return [known, found.chosen, found.top, found.top_ids]
+
+
+def _masks(rows: Sequence[Row], number: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The masks of rows that have a grammar, one after the other, and the numbers of their draws.
+
+    Both int32.
+    """
+    masks = {
+        number[row.slot]: row.request.constraint.mask
+        for row in rows
+        if row.request.constraint is not None
+    }
+    empty = np.empty(0, dtype=np.int32)
+    return np.concatenate([empty, *masks.values()]), np.array(list(masks), dtype=np.int32)

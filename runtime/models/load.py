@@ -87,6 +87,7 @@ def load(
         stop_token_ids=tuple(sorted(tokenizer.stop_token_ids)),
         chat_template=cut_chat_template(tokenizer.render),
         generation_defaults=opened.defaults,
+        takes_tools=tokenizer.takes_tools,
     )
     return Loaded(model, tokenizer, card)
 

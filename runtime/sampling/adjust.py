@@ -1,4 +1,4 @@
-"""The changes to single logits that come before the draw: bias, penalties, the min_tokens mask."""
+"""The changes to single logits that come before the draw: bias, penalties, masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def adjust(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
-    """The logits with each row's bias, penalties and mask; not a copy if no row has any."""
+    """The logits with each row's bias, penalties and masks; not a copy if no row has any."""
     touched = [i for i, row in enumerate(rows) if _touches(row)]
     if not touched:
         return logits
@@ -28,7 +28,9 @@ def adjust(logits: Tensor, rows: Sequence[SampleRow]) -> Tensor:
 
 
 def _touches(row: SampleRow) -> bool:
-    return bool(row.params.logit_bias) or row.params.has_penalties or row.masks_stops
+    params = row.params
+    masked = row.masks_stops or row.mask is not None
+    return bool(params.logit_bias) or params.has_penalties or masked
 
 
 def _adjust(scores: NDArray[np.float32], row: SampleRow) -> None:
@@ -45,6 +47,14 @@ def _adjust(scores: NDArray[np.float32], row: SampleRow) -> None:
     if row.masks_stops:
         # A tokenizer may name stop ids that the model has no logit for; those are never sampled.
         scores[[token for token in row.stop_ids if 0 <= token < len(scores)]] = -np.inf
+    if row.mask is not None:
+        _apply_mask(scores, row.mask)
+
+
+def _apply_mask(scores: NDArray[np.float32], mask: NDArray[np.int32]) -> None:
+    """Make impossible what the grammar does not allow; words are little-endian, as everywhere."""
+    allowed = np.unpackbits(mask.view(np.uint8), count=len(scores), bitorder="little")
+    np.copyto(scores, -np.inf, where=allowed == 0)
 
 
 def _add_bias(scores: NDArray[np.float32], bias: dict[int, float]) -> None:

@@ -127,13 +127,19 @@ class DeviceSampler:
         slots, ids, words = columns.view(3, -1)
         return slots.long() * self._vocab + ids, words
 
+    def mask(self, logits: Tensor, masks: Tensor, rows: Tensor) -> None:
+        """Make impossible in place what grammars refuse: see `apply_bitmask`.
+
+        Bias and penalties, which come later here, leave it so.
+        """
+        apply_bitmask(logits, masks, rows)
+
     def sample(
         self,
         logits: Tensor,
         slots: Tensor,
         positions: Tensor,
         mode: Mode,
-        masks: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Draw the next token of each row, int64 [R], and write it to `last_token` of its slot.
 
@@ -142,16 +148,11 @@ class DeviceSampler:
             slots: int64 [R], different ones, padding aside.
             positions: int64 [R], of the token to draw, in prompt and output.
             mode: `mode` of the slots, or more.
-            masks: grammar masks, int32 [N, words], and the rows they are for, int32 [N]; −1 is
-                none.
         """
         scores = logits
         if mode.adjusts:
             scores = torch.empty_like(logits)
             adjust(logits, scores, slots, positions, self._table, self._marks, self._bias)
-        if masks is not None:
-            scores = scores if mode.adjusts else logits.clone()
-            apply_bitmask(scores, *masks)
         return sample_scores(
             scores,
             slots,

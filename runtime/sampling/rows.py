@@ -24,6 +24,8 @@ class SampleRow:
     stop_ids: tuple[int, ...] = ()  # masked while output_len is below min_tokens
     prompt_ids: NDArray[np.integer] | None = None  # any order; where repetition_penalty is not 1
     output_ids: NDArray[np.integer] | None = None  # all output_len of them; where has_penalties
+    # What a grammar allows, int32 words: token i is bit i % 32 of word i // 32. None: no grammar
+    mask: NDArray[np.int32] | None = None
 
     @property
     def masks_stops(self) -> bool:

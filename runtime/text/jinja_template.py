@@ -11,6 +11,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from branchline.errors import InvalidRequest, ModelError
+from branchline.runtime.text.quoted import concat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,17 +54,14 @@ def _tojson(
     )
 
 
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
 def _environment() -> ImmutableSandboxedEnvironment:
     """Templates come with a model's files, which nobody has read, so they run in a sandbox."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _tojson
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    environment.globals["raise_exception"] = _raise_exception
+    environment.concat = concat  # type: ignore[method-assign]
     return environment
 
 
@@ -75,19 +73,32 @@ def compile_template(source: str) -> jinja2.Template:
         raise ModelError(f"the model's chat template is not valid: {error}") from error
 
 
+def names_in(source: str) -> frozenset[str]:
+    """What a template asks for by name: variables, attributes, and keys that it spells out."""
+    tree = _environment().parse(source)
+    variables = (node.name for node in tree.find_all(jinja2.nodes.Name))
+    attributes = (node.attr for node in tree.find_all(jinja2.nodes.Getattr))
+    constants = (node.value for node in tree.find_all(jinja2.nodes.Const))
+    return frozenset(map(str, (*variables, *attributes, *constants)))
+
+
 def render(
     template: jinja2.Template,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, Any]],
     add_generation_prompt: bool,
     special_texts: Mapping[str, str],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    now: datetime | None = None,
 ) -> str:
     """The text of a conversation; InvalidRequest where the template refuses it."""
     try:
         return template.render(
             messages=messages,
-            tools=None,
+            tools=tools,
             documents=None,
             add_generation_prompt=add_generation_prompt,
+            strftime_now=(now or datetime.now()).strftime,
             **special_texts,
         )
     except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:

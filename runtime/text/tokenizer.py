@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from branchline.errors import InvalidRequest
+from branchline.errors import InvalidRequest, ModelError
+from branchline.runtime.text.conversation import as_prompt
 from branchline.runtime.text.detokenizer import Detokenizer
 from branchline.runtime.text.directory_tokenizer import read_directory_tokenizer
 from branchline.runtime.text.encoder import TextEncoder, build
 from branchline.runtime.text.gguf_tokenizer import read_gguf_tokenizer
-from branchline.runtime.text.jinja_template import NoChatTemplate, compile_template, render
+from branchline.runtime.text.jinja_template import (
+    NoChatTemplate,
+    compile_template,
+    names_in,
+    render,
+)
+from branchline.runtime.text.token_text import TokenTexts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from branchline.protocol import Prompt
+    import jinja2
+
+    from branchline.protocol import Conversation, Prompt
     from branchline.runtime.text.gguf_tokenizer import Fields
     from branchline.runtime.text.parts import TokenizerParts
 
@@ -29,10 +39,15 @@ class Tokenizer:
         self.bos_id = parts.bos_id
         self.adds_bos = parts.adds_bos
         self.chat_template = parts.chat_template
+        self.spec = parts.spec
         self._special_texts = parts.special_texts
         self._core = build(parts.spec)
         self._encoder = TextEncoder(parts.spec)
-        self._template = compile_template(parts.chat_template) if parts.chat_template else None
+        self.special_ids = self._encoder.special_ids
+        self._token_texts: TokenTexts | None = None  # until somebody asks
+        source = parts.chat_template
+        self._template = compile_template(source) if source else None
+        self._names = names_in(source) if source else frozenset()
 
     @classmethod
     def from_gguf(cls, file: Fields) -> Tokenizer:
@@ -67,6 +82,10 @@ class Tokenizer:
             )
         return ids
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """The ids of program text in the middle of a sequence: no BOS, no space put before it."""
+        return self._encoder.encode_continuation(text)
+
     def encode_choice(self, prompt: Prompt, choice: str) -> tuple[list[int], int]:
         """The ids of `prompt` followed by `choice`, and the index of the choice's first id.
 
@@ -94,6 +113,15 @@ class Tokenizer:
         text: str = self._core.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
+    def token_texts(self) -> TokenTexts:
+        """What each token reads as by itself; InvalidRequest where the tokenizer does not tell."""
+        if self._token_texts is None:
+            try:
+                self._token_texts = TokenTexts(self.spec)
+            except ModelError as error:
+                raise InvalidRequest(f"logprob_texts: {error}") from None
+        return self._token_texts
+
     def detokenizer(self, prompt_ids: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
         """An incremental decoder of what continues `prompt_ids`."""
         return Detokenizer(self._core, prompt_ids, skip_special=skip_special_tokens)
@@ -105,9 +133,34 @@ class Tokenizer:
             NoChatTemplate: the model has none.
             InvalidRequest: its template refuses the conversation.
         """
+        return render(self._own_template(), messages, add_generation_prompt, self._special_texts)
+
+    def converse(self, conversation: Conversation) -> Prompt:
+        """The prompt that the model's own chat template makes of a conversation.
+
+        Only what the template itself says is template text: see `conversation.as_prompt`.
+
+        Raises:
+            NoChatTemplate: the model has none.
+            InvalidRequest: the conversation breaks a rule, or the template refuses it.
+        """
+        template, now = self._own_template(), datetime.now()
+
+        def render_all(messages: Any, *, tools: Any, add_generation_prompt: bool) -> str:
+            texts = self._special_texts
+            return render(template, messages, add_generation_prompt, texts, tools=tools, now=now)
+
+        return as_prompt(conversation, render_all, self._names)
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tools, and calls of them."""
+        return {"tools", "tool_calls"} <= self._names
+
+    def _own_template(self) -> jinja2.Template:
         if self._template is None:
             raise NoChatTemplate("the model has no chat template; send text instead of messages")
-        return render(self._template, messages, add_generation_prompt, self._special_texts)
+        return self._template
 
     def _check_ids(self, ids: Sequence[int]) -> None:
         for token in ids:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from .grammars import TokenGrammar, constrain, constrained
 from .stub import DelayingStream, Harness, continuation, make_harness, make_request
 
 
@@ -16,24 +18,42 @@ def random_prompt(rng: random.Random) -> list[int]:
     return shared + [rng.randrange(1, 4) for _ in range(rng.randrange(1, 12))]
 
 
-def random_request(rng: random.Random):
+def random_request(rng: random.Random, *, grammars: bool = True):
     pairs = frozenset((rng.randrange(53), rng.randrange(53)) for _ in range(rng.choice([0, 200])))
-    return make_request(
+    max_tokens = rng.choice([0, 1, 2, 7, 30, 38])
+    request = make_request(
         random_prompt(rng),
-        max_tokens=rng.choice([0, 1, 2, 7, 30]),
+        max_tokens=max_tokens,
         ignore_eos=rng.random() < 0.3,
         stop_pairs=pairs,
         salt=rng.choice([None, None, "a"]),
         stream=rng.random() < 0.5,
         logprob_start=rng.choice([None, None, 0, 1]),
-    ), pairs
-
-
-def expected(request, pairs) -> list[int]:
-    output = continuation(
-        request.prompt, request.params.max_tokens, ignore_eos=request.params.ignore_eos
+        jump_forward=rng.random() < 0.8,
+        min_tokens=rng.choice([0, 3]) if max_tokens > 3 else 0,
     )
-    stops = 0 if not request.params.ignore_eos else None
+    grammar = TokenGrammar.random(rng) if grammars and rng.random() < 0.4 else None
+    if grammar is None:
+        request.params = replace(request.params, min_tokens=0)
+    else:
+        constrain(request, grammar)
+    return request, (pairs, grammar)
+
+
+def expected(request, wanted) -> list[int]:
+    pairs, grammar = wanted
+    params = request.params
+    if grammar is None or not params.max_tokens:
+        output = continuation(request.prompt, params.max_tokens, ignore_eos=params.ignore_eos)
+    else:
+        output = constrained(
+            grammar,
+            request.prompt,
+            max_tokens=params.max_tokens,
+            min_tokens=params.min_tokens,
+            ignore_eos=params.ignore_eos,
+        )
+    stops = 0 if grammar is not None or not params.ignore_eos else None
     for i in range(1, len(output)):
         if output[i] == stops:
             break
@@ -56,8 +76,8 @@ def live(harness: Harness, rng: random.Random, lives: int, abort_rate: float) ->
             harness.loop.abort([victim])
         harness.step()
     harness.check_idle()
-    for request, pairs in asked.items():
-        right = expected(request, pairs)
+    for request, wanted in asked.items():
+        right = expected(request, wanted)
         if harness.failures.get(request):
             assert request in aborted
             assert harness.output(request) == right[: len(harness.output(request))]

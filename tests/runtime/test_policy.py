@@ -23,7 +23,8 @@ class Rematching:
         self.passed = set()
 
     def head(self):
-        waiting = self.overtaken
+        top = max((request.priority for request in self.overtaken), default=0)
+        waiting = {r: count for r, count in self.overtaken.items() if r.priority == top}
         first = [request for request in waiting if request.retracted]
         first = first or [r for r, overtaken in waiting.items() if overtaken >= self.bound]
         if first:
@@ -35,7 +36,8 @@ class Rematching:
     def admitted(self, request) -> None:
         del self.overtaken[request]
         for other in self.overtaken:
-            self.overtaken[other] += other.arrival < request.arrival
+            same_level = other.priority == request.priority
+            self.overtaken[other] += same_level and other.arrival < request.arrival
 
 
 class Checked(WaitingQueue):
@@ -80,7 +82,8 @@ class Checked(WaitingQueue):
     def check(self) -> None:
         assert (set(self), len(self)) == (set(self.right.overtaken), len(self.right.overtaken))
         never_ran = [request for request in self if not request.retracted]
-        assert all(a.arrival < b.arrival for a, b in itertools.pairwise(never_ran))
+        turns = [(-request.priority, request.arrival) for request in never_ran]
+        assert all(a < b for a, b in itertools.pairwise(turns))
         if never_ran:
             assert never_ran[0].overtaken == self.right.overtaken[never_ran[0]]
 
@@ -88,7 +91,8 @@ class Checked(WaitingQueue):
 class Traffic:
     """A scheduler under random traffic, without a model: the ids that it would sample are drawn."""
 
-    def __init__(self, seed: int, *, bound: int, **settings) -> None:
+    def __init__(self, seed: int, *, bound: int, priorities=(0,), **settings) -> None:
+        self.priorities = priorities
         self.rng = random.Random(seed)
         self.scheduler = make_harness(
             max_running=4, overtake_bound=bound, **settings
@@ -100,13 +104,13 @@ class Traffic:
         family = self.rng.randrange(4)
         shared = [(family * 11 + i * i) % 5 for i in range(self.rng.choice([0, 4, 9, 20]))]
         tail = [self.rng.randrange(3) for _ in range(self.rng.randrange(1, 15))]
-        self.scheduler.add(
-            make_request(
-                shared + tail,
-                max_tokens=self.rng.choice([0, 1, 5, 25]),
-                salt=self.rng.choice([None, None, None, "a", "None"]),
-            )
+        request = make_request(
+            shared + tail,
+            max_tokens=self.rng.choice([0, 1, 5, 25]),
+            salt=self.rng.choice([None, None, None, "a", "None"]),
         )
+        request.priority = self.rng.choice(self.priorities)
+        self.scheduler.add(request)
 
     def step(self) -> None:
         self.scheduler.retract()
@@ -133,14 +137,26 @@ class Traffic:
 
 
 @pytest.mark.parametrize(
-    ("pages", "chunk", "bound", "cache"),
-    [(64, 5, 3, True), (80, 16, 1000, True), (70, 3, 10, True), (64, 16, 3, False)],
+    ("pages", "chunk", "bound", "cache", "priorities"),
+    [
+        (64, 5, 3, True, (0,)),
+        (80, 16, 1000, True, (0,)),
+        (70, 3, 10, True, (0,)),
+        (64, 16, 3, False, (0,)),
+        (64, 5, 3, True, (0, 0, 7, -2)),
+    ],
 )
-def test_the_order_is_that_of_matching_everyone_again(pages, chunk, bound, cache):
+def test_the_order_is_that_of_matching_everyone_again(pages, chunk, bound, cache, priorities):
     admissions = due = passes = retractions = evicted = 0
     for seed in range(6):
         traffic = Traffic(
-            seed, bound=bound, pages=pages, max_context=60, chunk_tokens=chunk, cache=cache
+            seed,
+            bound=bound,
+            priorities=priorities,
+            pages=pages,
+            max_context=60,
+            chunk_tokens=chunk,
+            cache=cache,
         )
         traffic.run(200)
         assert is_empty(traffic.waiting)
@@ -159,7 +175,7 @@ def test_the_order_is_that_of_matching_everyone_again(pages, chunk, bound, cache
 def is_empty(waiting: WaitingQueue) -> bool:
     """Whether nothing is left behind, not even an edge."""
     trie = waiting._trie
-    return not (trie._roots or len(trie._frontiers) or waiting._overtakers)
+    return not (trie._roots or len(trie._frontiers) or waiting._levels)
 
 
 def cached(memory: Memory, prompt: list[int]):

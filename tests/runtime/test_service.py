@@ -191,13 +191,15 @@ def test_the_salt_and_the_pieces_reach_the_request() -> None:
 # -------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("field", ["priority", "timeout"])
+@pytest.mark.parametrize(
+    ("field", "value"), [("priority", 101), ("priority", -101), ("timeout", 0), ("timeout", -1.5)]
+)
 @pytest.mark.parametrize("kind", [Generate, Score])
-def test_reserved_fields_are_refused_by_name(kind: type, field: str) -> None:
+def test_a_turn_that_cannot_be_is_refused_by_name(kind: type, field: str, value: float) -> None:
     more = {"choices": ("a",)} if kind is Score else {}
-    failure = refusal(Desk(), kind(rid="r", prompt=(("program", "x"),), **more, **{field: 2}))
+    failure = refusal(Desk(), kind(rid="r", prompt=(("program", "x"),), **more, **{field: value}))
     assert (failure.rid, failure.code) == ("r", "invalid")
-    assert f"{field}=2" in failure.message
+    assert f"{field}={value}" in failure.message
 
 
 @pytest.mark.parametrize("min_tokens", [0, 2])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from branchline.protocol import Prompt, RuntimeMessage
+    from branchline.runtime.compiling import Compiler
 
 A, B = b"client a", b"client b"
 TH = VOCAB - 1  # the one token that is two letters
@@ -92,7 +93,7 @@ class LetterStream:
 class Whole:
     """A service on a loop that is stepped by hand, and what it posted."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *, compiler: Compiler | None = None, **settings: object) -> None:
         self.harness: Harness = make_harness(**settings)  # type: ignore[arg-type]
         self.loop = self.harness.loop
         self.posted: list[tuple[bytes, RuntimeMessage]] = []
@@ -102,6 +103,7 @@ class Whole:
             Admission(Letters(), card),  # type: ignore[arg-type]
             self.loop._config,
             self.post,
+            compiler,
         )
         self.service.attach(self.loop)
         self.loop._on_events = self.service.on_events

@@ -77,6 +77,12 @@ class GreedySampler:
     def apply(self, patch: Words, words: torch.Tensor) -> None:
         assert len(words) == len(patch.words)
 
+    def mask(self, logits, masks, rows) -> None:
+        bits = np.unpackbits(masks.contiguous().numpy().view(np.uint8), axis=-1, bitorder="little")
+        for refused, row in zip(bits[:, : logits.shape[1]] == 0, rows.tolist(), strict=True):
+            if row >= 0:
+                logits[row].masked_fill_(torch.from_numpy(refused), -torch.inf)
+
     def sample(self, logits, slots, positions, mode) -> torch.Tensor:
         ids = logits.argmax(-1)
         self._last_token.index_copy_(0, slots % len(self._last_token), ids)

@@ -34,7 +34,7 @@ def test_random_lives(overlap, pages, chunk, budget, steps):
         overlap=overlap,
         steps=steps,
     )
-    live(harness, random.Random(pages * chunk + overlap), 100, abort_rate=0.1)
+    live(harness, random.Random(pages * chunk + overlap), 150, abort_rate=0.1)
     if pages == 90:
         assert harness.loop.scheduler.retractions > 0
 

@@ -19,8 +19,9 @@ from branchline.runtime.runner import CpuRunner
 from branchline.runtime.sizing import Limits
 from branchline.runtime.streams import WorkerStream
 
+from ..grammars import TokenGrammar, constrain
 from ..stub import make_request
-from .devices import harness_on, settings_of, tiny_model
+from .devices import TINY, harness_on, settings_of, tiny_model
 
 # Padding computes on whatever its memory held; numpy warns where a device would not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -105,6 +106,36 @@ def test_a_draw_may_be_padded_beyond_the_slots(device_model, right):
     requests = requests_of() + requests_of()[:1]
     harness.run(*requests)
     assert [harness.output(request) for request in requests] == right + right[:1]
+
+
+def test_grammars_beside_others_and_their_logprobs(device_model):
+    """Drawn with penalties: what was drawn where a token was forced must not count."""
+    some = set(range(1, 52, 3))
+    grammar = TokenGrammar.text(some, 40, some, *([42] * 3), some)
+    found = []
+    for harness in (
+        reference(ROOMY),
+        device(device_model, ROOMY, overlap=True, check_syncs=True),
+    ):
+        requests = [
+            constrain(make_request(prompt, max_tokens=20, **params), grammar, TINY.vocab_size)
+            for prompt in PROMPTS[2:]
+            for params in (
+                {"presence_penalty": 1.5},
+                {"temperature": 0.9, "frequency_penalty": 1.0},
+                {"top_logprobs": 2},
+            )
+        ]
+        free = requests_of()[:1]
+        harness.run(*requests, *free)
+        found.append([harness.output(request) for request in requests + free])
+        found.append(
+            [entry.token for r in requests for entry in r.logprobs]
+            + [token for r in requests for entry in r.logprobs for _, token in entry.top]
+        )
+    assert found[0] == found[2]
+    assert found[1] == found[3]
+    assert max(found[1]) > 52, "logprobs are those of logits without a mask"
 
 
 def tensors_of(*owners) -> set[torch.Tensor]:

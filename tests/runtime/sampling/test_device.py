@@ -116,19 +116,22 @@ def test_a_greedy_mode_is_for_greedy_rows(sampler):
     assert torch.equal(found, more)
 
 
-@pytest.mark.parametrize("penalties", [False, True])
-def test_a_grammar_mask_comes_after_penalties_and_leaves_the_logits(sampler, penalties):
-    params = SamplingParams(temperature=0.0, logit_bias={3: 100.0} if penalties else {})
-    sampler.set_rows([0, 1], [replace(row_of(0, []), params=params)] * 2)
-    logits = logits_at(5, 2)
-    words = torch.tensor([[1 << 6, 0]], dtype=torch.int32)
-    masks = (words, torch.tensor([1], dtype=torch.int32))
-    found = sampler.sample(
-        logits, torch.arange(2), torch.full((2,), 4), sampler.mode([0, 1]), masks
+@pytest.mark.parametrize("step", range(5))
+def test_grammar_masks_before_the_penalties_draw_what_the_cpu_draws_after_them(sampler, step):
+    outputs = [[7, 7, 3]] * 4
+    masks = np.array([[0b1011_0110 << step, 5], [0, 3 << step], [-(2**31), 1]], dtype=np.int32)
+    rows = [row_of(i, outputs[i]) for i in range(4)]
+    masked = [replace(row, mask=mask) for row, mask in zip(rows[1:], masks, strict=True)]
+    sampler.set_rows(range(4), rows)
+    positions = torch.tensor([row.position for row in rows])
+    logits = logits_at(step)
+    wanted = sample(logits, [rows[0], *masked]).ids
+    sampler.mask(logits, torch.from_numpy(masks), torch.tensor([1, 2, 3], dtype=torch.int32))
+    found = sampler.sample(logits, torch.arange(4), positions, sampler.mode(range(4)))
+    assert torch.equal(found, wanted)
+    assert all(
+        mask[t // 32] >> t % 32 & 1 for mask, t in zip(masks, found[1:].tolist(), strict=True)
     )
-    assert int(found[1]) == 6
-    assert int(found[0]) == (3 if penalties else int(logits[0].argmax()))
-    assert torch.equal(logits, logits_at(5, 2))
 
 
 def test_nothing_waits_for_the_device(sampler):
@@ -136,7 +139,8 @@ def test_nothing_waits_for_the_device(sampler):
     mask = torch.full((1, 2), -1, dtype=torch.int32), torch.tensor([2], dtype=torch.int32)
     with refuse_syncs():
         sampler.set_rows(range(4), [row_of(i, [3]) for i in range(4)])
-        ids = sampler.sample(logits, slots, positions, sampler.mode(range(4)), mask)
+        sampler.mask(logits, *mask)
+        ids = sampler.sample(logits, slots, positions, sampler.mode(range(4)))
         found = device_logprobs(logits, ids, 3)
     assert torch.equal(ids, sample(logits, [row_of(i, [3]) for i in range(4)]).ids)
     assert (found.chosen <= found.top[:, 0]).all()

@@ -35,7 +35,7 @@ def reference_uniform(seed, position):
 
 
 def reference_scores(logits, row):
-    """Bias, penalties and mask in float32, the type of the logits."""
+    """Bias, penalties and masks in float32, the type of the logits."""
     p = row.params
     scores = [np.float32(-math.inf) if math.isnan(x) else np.float32(x) for x in logits]
     for token, bias in p.logit_bias.items():
@@ -49,7 +49,8 @@ def reference_scores(logits, row):
         count = output.count(token)
         if count:
             scores[token] -= np.float32(p.frequency_penalty * count + p.presence_penalty)
-        if row.output_len < p.min_tokens and token in row.stop_ids:
+        early = row.output_len < p.min_tokens and token in row.stop_ids
+        if early or (row.mask is not None and not int(row.mask[token // 32]) >> token % 32 & 1):
             scores[token] = np.float32(-math.inf)
     return [float(x) for x in scores]
 
@@ -130,6 +131,12 @@ def some_params(vocab):
     )
 
 
+def masks():
+    """Of up to 64 tokens."""
+    word = st.integers(-(2**31), 2**31 - 1)
+    return st.tuples(word, word).map(lambda words: np.array(words, dtype=np.int32))
+
+
 @st.composite
 def batches(draw):
     vocab = draw(st.integers(1, 40))
@@ -150,6 +157,7 @@ def batches(draw):
                 else None
             ),
             output_ids=np.array(output, dtype=np.int32) if params.has_penalties else None,
+            mask=draw(st.none() | masks()),
         )
         cases.append(Case(draw(some_logits(vocab)), row))
     return cases
