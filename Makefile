@@ -7,7 +7,7 @@ TYPECHECK := build/typecheck
 PEERS ?= build/peers
 RESULTS := benchmarks/results
 
-.PHONY: help demo model test test-slow check lint types layering bench bench-peers clean
+.PHONY: help demo model test test-slow test-page check lint types layering bench bench-peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -18,11 +18,18 @@ demo: model ## start the runtime on a real model and run a program against it
 model: $(STAMP) ## fetch the default model (93 MB, once)
 	@$(BIN)/branchline pull smollm2
 
-test: model ## everything that is not marked slow or gpu
+test: model ## everything that is not marked slow, gpu or page
 	@$(BIN)/pytest
+	@echo "make: skipped what needs a browser: \`make test-page\` runs it"
 
 test-slow: model ## the tests that take minutes
 	@$(BIN)/pytest -m slow
+
+test-page: model ## the gateway's page in a browser; installs Debian's Chromium where there is none
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		echo "make: installing Chromium"; apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || { \
+		echo "make: this needs Chromium; install it (Debian: apt install chromium)" >&2; exit 1; }
+	@$(BIN)/pytest -m page
 
 check: lint types layering ## ruff, mypy --strict, who may import whom
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from chart import draw
 from measure import Result, median
 from peers.client_side import NAMES
-from peers.engines import Peer, llama_cpp, vllm
+from peers.engines import Peer, branchline, llama_cpp, vllm
 from peers.scripts import Script
 from report import machine, number, table, write_json
 
@@ -51,9 +51,13 @@ def engines(folder: Path, limit: float) -> dict[str, Callable[[], Engine]]:
     def log(name: str) -> Path:
         return folder / f"{name}.log"
 
+    def ours(name: str, file: str, *settings: str) -> Peer:
+        server, reset = branchline(*settings), "/flush_cache"
+        return Peer(name, server, log(file), reset_path=reset, limit=limit, stays=False)
+
     return {
-        "float32": lambda: Script(OURS[0], ["serve.py"]),
-        "int8": lambda: Script(OURS[1], ["serve.py", "--quantization=int8"]),
+        "float32": lambda: ours(OURS[0], "float32"),
+        "int8": lambda: ours(OURS[1], "int8", "--quantization=int8"),
         "vllm": lambda: Peer(
             PEERS[0], vllm(folder), log("vllm"), reset_path="/reset_prefix_cache", limit=limit
         ),

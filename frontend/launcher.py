@@ -81,7 +81,7 @@ class _Process:
         socket_path(self.address)  # one that no socket can have is refused before anything starts
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         flags = [f"--parent-pid={os.getpid()}"]
-        flags += [_flag(name, value) for name, value in settings.items()]
+        flags += [as_flag(name, value) for name, value in settings.items()]
         self._child = subprocess.Popen(
             [*SERVER, *flags],
             stdin=subprocess.DEVNULL,
@@ -143,7 +143,7 @@ class _Connection(ZmqTransport):
         super()._lose(self._process.epitaph(DEATH_SECONDS) or reason)
 
 
-def _flag(name: str, value: object) -> str:
+def as_flag(name: str, value: object) -> str:
     """A setting as a flag of the server's command line."""
     flag = name.replace("_", "-")
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import zmq
 import zmq.asyncio
 
-from branchline.errors import InvalidRequest, ProtocolError
+from branchline.errors import InvalidRequest, ProtocolError, RuntimeUnavailable
 from branchline.paths import socket_path
 from branchline.protocol import Bye, Ping, Pong, decode_runtime, encode_client
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from branchline.protocol import ClientMessage, RuntimeMessage
 
 LINGER_MS = 200  # how long a closed socket may take to send what is queued: Bye, aborts
+CONNECT_MS = 50  # between attempts to reach a runtime that is not there yet
 PING_AFTER = 512  # messages: a fast stream is acknowledged before the heartbeat is due
 
 
@@ -28,6 +29,7 @@ class ClientConfig:
 
     connect_timeout: float = 10.0  # for a runtime that should be there
     startup_timeout: float = 120.0  # for a runtime that has been launched
+    reconnect_timeout: float = 1.0  # what a request waits for one that was lost; 0: not at all
     peer_timeout: float = 15.0  # of silence, after which the runtime counts as dead
     heartbeat: float = 2.0  # between signs of life
 
@@ -35,6 +37,8 @@ class ClientConfig:
         for name in ("connect_timeout", "startup_timeout"):
             if not getattr(self, name) > 0:
                 raise InvalidRequest(f"{name}={getattr(self, name)}: must be above 0")
+        if not self.reconnect_timeout >= 0:
+            raise InvalidRequest(f"reconnect_timeout={self.reconnect_timeout}: must be at least 0")
         if not 0 < self.heartbeat < self.peer_timeout:
             raise InvalidRequest(
                 f"heartbeat={self.heartbeat}: must be above 0 and "
@@ -76,6 +80,7 @@ class ZmqTransport:
         self._config = config
         self._seen = 0  # messages received
         self._acknowledged = 0  # of those, reported to the runtime
+        self._unheard: list[bytes] = []  # frames sent before the first message came
         # Seconds, counted in beats: a stall of ours is not taken for the runtime's.
         self._silent = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,12 +88,23 @@ class ZmqTransport:
         self._breaks: zmq.asyncio.Socket | None = None  # tells when the connection breaks
 
     def open(self, deliver: Callable[[RuntimeMessage], None], lose: Callable[[str], None]) -> None:
-        """Connect; the runtime may come up later. Raises InvalidRequest for a malformed address."""
+        """Connect; the runtime may come up later.
+
+        Raises:
+            InvalidRequest: the address is malformed.
+            RuntimeUnavailable: this process cannot have another socket.
+        """
         self._deliver_to, self._lose_to = deliver, lose
-        dealer = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+        try:
+            dealer = zmq.asyncio.Context.instance().socket(zmq.DEALER)
+        except zmq.ZMQError as error:
+            raise RuntimeUnavailable(
+                f"{self.address}: no socket to connect with: {error}"
+            ) from None
         dealer.setsockopt(zmq.SNDHWM, 0)
         dealer.setsockopt(zmq.RCVHWM, 0)
         dealer.setsockopt(zmq.LINGER, LINGER_MS)
+        dealer.setsockopt(zmq.RECONNECT_IVL, CONNECT_MS)
         self._socket = dealer
         self._breaks = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
@@ -106,6 +122,8 @@ class ZmqTransport:
         frame = encode_client(message)
         if self._socket is not None:
             self._socket.send(frame)
+            if self._seen == 0:
+                self._unheard.append(frame)
 
     def close(self) -> None:
         """Say goodbye and close the socket."""
@@ -123,6 +141,8 @@ class ZmqTransport:
         """Wait for the connection to break, then read what had arrived before."""
         await breaks.recv_multipart()
         while self._seen == 0:  # nobody had answered yet: ZeroMQ connects again by itself
+            for frame in self._unheard:  # they went to the one that is gone
+                dealer.send(frame)
             await breaks.recv_multipart()
         while not dealer.closed and await dealer.poll(0):
             self._take(await dealer.recv())
@@ -144,6 +164,7 @@ class ZmqTransport:
         self._seen += 1
         self._silent = 0.0
         if self._seen == 1:
+            self._unheard.clear()
             self._start(self._beat())
         elif self._seen - self._acknowledged >= PING_AFTER:
             self._ping()

@@ -1,9 +1,10 @@
-"""vLLM and llama.cpp as engines: how each starts, and how each forgets."""
+"""Engines that are asked over HTTP: how each starts, and how each forgets."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 CORES = len(os.sched_getaffinity(0))
 CONTEXT = 8192
 SLOTS = 8
+
+
+def branchline(*settings: str) -> Setup:
+    """How Branchline starts: `branchline serve --http`, at addresses of its own."""
+    port = free_port()
+    command = f"""
+        {sys.executable} -P -m branchline.runtime.cli serve smollm2
+        --address tcp://127.0.0.1:{free_port()} --http {port} --served-model-name {MODEL}
+    """
+    return Setup([*command.split(), *settings], port)
 
 
 def vllm(folder: Path) -> Setup:
@@ -57,7 +68,7 @@ def llama_cpp(folder: Path) -> Setup:
 
 
 class Peer:
-    """A peer that is asked over HTTP.
+    """An engine behind a completions server.
 
     Args:
         name: what the table calls it.
@@ -65,16 +76,25 @@ class Peer:
         log: the file that gets what the server says.
         reset_path: a POST there empties the prefix cache; a server without one is started anew.
         limit: seconds after which a workload is given up.
+        stays: whether its server waits for the next round, stopped; else it is started anew.
     """
 
     def __init__(
-        self, name: str, setup: Setup, log: Path, *, reset_path: str | None, limit: float
+        self,
+        name: str,
+        setup: Setup,
+        log: Path,
+        *,
+        reset_path: str | None,
+        limit: float,
+        stays: bool = True,
     ) -> None:
         self.name = name
         self._setup = setup
         self._log = log
         self._reset_path = reset_path
         self._limit = limit
+        self._stays = stays
         self._server: Server | None = None
 
     def measure(self, names: Sequence[str], *, warm: bool) -> Iterator[tuple[str, Result | None]]:
@@ -84,7 +104,9 @@ class Peer:
         for name in names:
             self._forget()
             yield name, self._run(name, warm=warm)
-        if self._server is not None:
+        if not self._stays:
+            self.end()
+        elif self._server is not None:
             self._server.pause()
 
     def end(self) -> None:

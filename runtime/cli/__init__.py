@@ -1,7 +1,7 @@
-"""The `branchline` command: `pull`, `serve`, `run`, `trace`, `chat`, `info`, `doctor`.
+"""The `branchline` command: `pull`, `serve`, `run`, `trace`, `chat`, `info`, `top`, `doctor`.
 
-Promises: flags are the fields of `RuntimeConfig`; `run`, `trace`, `chat` and `info` against a
-runtime that is there need no torch.
+Promises: flags are the fields of `RuntimeConfig`; `run`, `trace`, `chat`, `info` and `top`
+against a runtime that is there need no torch.
 """
 
 from __future__ import annotations

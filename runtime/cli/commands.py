@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from branchline.errors import BranchlineError
-from branchline.runtime.cli import chat, doctor, info, pull, run, serve, trace
+from branchline.runtime.cli import chat, doctor, info, pull, run, serve, top, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`branchline COMMAND --help` has the rest.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (pull, serve, run, trace, chat, info, doctor):
+    for command in (pull, serve, run, trace, chat, info, top, doctor):
         command.add(commands)
     return parser
