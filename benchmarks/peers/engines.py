@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ def branchline(*settings: str) -> Setup:
     port = free_port()
     command = f"""
         {sys.executable} -P -m branchline.runtime.cli serve smollm2
-        --address tcp://127.0.0.1:{free_port()} --http {port} --served-model-name {MODEL}
+        --address ipc://{tempfile.gettempdir()}/branchline-{port} --http {port}
+        --served-model-name {MODEL}
     """
     return Setup([*command.split(), *settings], port)
 

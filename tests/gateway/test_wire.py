@@ -103,8 +103,11 @@ def test_a_prompt_that_is_too_long_is_told_the_numbers(url: str, stream: bool) -
 
 def test_the_prompt_that_fails_takes_its_neighbours_along(runtime: Running, url: str) -> None:
     body = {"prompt": ["x", "x" * (CONTEXT + 5)], "max_tokens": LONG}
-    for stream in (False, True):
-        assert send(url, COMPLETE, {**body, "stream": stream}).status == 400
+    assert send(url, COMPLETE, body).status == 400
+    # A stream may have begun with its neighbour's first words: then it says so in its place.
+    reply = send(url, COMPLETE, {**body, "stream": True})
+    assert reply.status == 400 or "[DONE]" not in reply.text
+    assert f"{CONTEXT + 5} tokens" in reply.text
     runtime.wait_until(lambda: not runtime.loop.live)
 
 
