@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from branchline.kernels.cpu_int8 import quantize_rows
+from branchline.kernels.cpu_int8 import groups_of, quantize_rows
 from branchline.kernels.jit.arena import empty
 from branchline.kernels.jit.memory import keep
 from branchline.kernels.jit.product import (
@@ -51,7 +51,7 @@ _PANEL_BYTES = 4 * _PANEL
 # Tokens whose block, with a panel, fits a core's cache.
 _FLOAT_ROWS, _BYTE_ROWS = 48, 96
 # Inputs of one product: a panel's part of them fits the nearest cache.
-_INNER, _BYTE_INNER = 512, 288
+_INNER = 512
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _MINUS_LOG2_E, _MOST_POWER = np.float32(-1.44269504), np.float32(126.0)
 _LEVELS, _LEAST_SCALE = np.float32(127.0), np.float32(1e-30)
@@ -70,18 +70,22 @@ def linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linea
 
 
 def int8_linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linear:
-    """The same in int8, up to rounding; the weight itself is not kept. Its columns: 4 · n."""
+    """The same in int8, up to rounding; the weight itself is not kept. Its columns: 4 · n.
+
+    A gated one takes a token's values as one group, however many they are.
+    """
     outputs, inputs = weight.shape[0] >> gated, weight.shape[1]
+    groups = 1 if gated else groups_of(inputs)
     panels = _panels(weight, gated=gated)
     rows, row_scales = quantize_rows(panels.flatten(0, 1))
-    sums = rows.sum(dim=1, dtype=torch.int32)
-    shift = sums * row_scales
+    sums = rows.view(len(rows), groups, -1).sum(dim=2, dtype=torch.int32).t().contiguous()
     in_fours = keep(rows.view(len(panels), _PANEL, inputs // 4, 4).transpose(1, 2))
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    bias = _panels(bias.unsqueeze(1), gated=gated).flatten()
-    kept = (bias, in_fours, row_scales, shift, sums * -_MIDDLE)
-    constants = (inputs, outputs, int(gated), *(t.data_ptr() for t in kept))
-    size = _BYTE_ROWS * (inputs // 4 + 2) + 2 * _BYTE_ROWS * _PANEL
+    biases = torch.zeros(groups, len(rows))  # added with the first group
+    if bias is not None:
+        biases[0] = _panels(bias.unsqueeze(1), gated=gated).flatten()
+    kept = (biases, in_fours, row_scales, sums * row_scales, sums * -_MIDDLE)
+    constants = (inputs, outputs, int(gated), groups, *(t.data_ptr() for t in kept))
+    size = _BYTE_ROWS * (inputs // 4 + 2 * groups) + 2 * _BYTE_ROWS * _PANEL
     return _Linear(_multiply_bytes, _BYTE_ROWS, size, outputs, gated, constants, kept)
 
 
@@ -171,16 +175,18 @@ def _multiply_floats(address):
 @Kernel
 def _multiply_bytes(address):
     """As `_multiply_floats`; a block's tokens are rounded before its first panel."""
-    a = words(address, 16)
+    a = words(address, 17)
     x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[8], a[9], a[10]
-    bias_at, panels_at, row_scales_at, shift_at, start_at = a[11], a[12], a[13], a[14], a[15]
+    groups, bias_at, panels_at, row_scales_at = a[11], a[12], a[13], a[14]
+    shift_at, start_at = a[15], a[16]
     bytes_at = a[6] + claim(address + 8) * a[7]
     scales_at = bytes_at + _BYTE_ROWS * inputs
-    middles_at = scales_at + 4 * _BYTE_ROWS
-    sums_at = middles_at + 4 * _BYTE_ROWS
+    middles_at = scales_at + 4 * _BYTE_ROWS * groups
+    sums_at = middles_at + 4 * _BYTE_ROWS * groups
     up_at = sums_at + _BYTE_ROWS * _PANEL_BYTES
     panels = (outputs + _PANEL - 1) // _PANEL
     size = (tokens + blocks - 1) // blocks
+    width = inputs // groups
     rounded = -1
     while True:
         piece = claim(address)
@@ -190,26 +196,34 @@ def _multiply_bytes(address):
         rows = min(size, tokens - first)
         if rounded != first:
             rounded = first
-            for row in range(rows):
-                _round(
-                    x_at + 4 * (first + row) * inputs, bytes_at + row * inputs,
-                    scales_at + 4 * row, middles_at + 4 * row, inputs,
-                )  # fmt: skip
-        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
-            for part in range(1 + gated):
-                mine = (1 + gated) * panel + part
-                to = up_at if part else sums_at
-                _begin_bytes(to, start_at + mine * _PANEL_BYTES, rows)
-                weight_at = panels_at + mine * _PANEL * inputs
-                for inner in range(0, inputs, _BYTE_INNER):
-                    multiply_bytes(
-                        bytes_at + inner, inputs, weight_at + inner * _PANEL, _PANEL_BYTES, to,
-                        _PANEL_BYTES, rows, BLOCK_VECTORS, min(_BYTE_INNER, inputs - inner) // 4,
+            for group in range(groups):
+                for row in range(rows):
+                    place = 4 * (_BYTE_ROWS * group + row)
+                    _round(
+                        x_at + 4 * ((first + row) * inputs + group * width),
+                        bytes_at + row * inputs + group * width, scales_at + place,
+                        middles_at + place, width,
                     )  # fmt: skip
-            _finish(
-                sums_at, up_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, y_at,
-                first, rows, panel, outputs, gated,
-            )  # fmt: skip
+        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
+            for group in range(groups):
+                skip = (1 + gated) * (group * panels + panel) * _PANEL_BYTES
+                for part in range(1 + gated):
+                    to = up_at if part else sums_at
+                    _begin_bytes(to, start_at + skip + part * _PANEL_BYTES, rows)
+                    begin = group * width
+                    weight_at = panels_at + ((1 + gated) * panel + part) * _PANEL * inputs
+                    for inner in range(begin, begin + width, _INNER):
+                        multiply_bytes(
+                            bytes_at + inner, inputs, weight_at + inner * _PANEL, _PANEL_BYTES, to,
+                            _PANEL_BYTES, rows, BLOCK_VECTORS,
+                            min(_INNER, begin + width - inner) // 4,
+                        )  # fmt: skip
+                _finish(
+                    sums_at, up_at, scales_at + 4 * _BYTE_ROWS * group,
+                    middles_at + 4 * _BYTE_ROWS * group,
+                    row_scales_at + (1 + gated) * panel * _PANEL_BYTES, shift_at + skip,
+                    bias_at + skip, y_at, first, rows, panel, outputs, gated, group,
+                )  # fmt: skip
 
 
 @njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
@@ -255,31 +269,39 @@ def _begin_floats(sums_at, bias_at, panel, rows):
 @njit(fastmath=FAST)
 def _finish(
     sums_at, up_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, y_at, first, rows,
-    panel, outputs, gated,
+    panel, outputs, gated, group,
 ):  # fmt: skip
-    """What a panel's whole sums stand for, to its place in y."""
+    """What a panel's whole sums stand for, to its place in y, or added to it after group 0."""
     columns = min(_PANEL, outputs - panel * _PANEL)
-    skip = (1 + gated) * panel * _PANEL_BYTES
     scales, middles = floats(scales_at, rows), floats(middles_at, rows)
     for row in range(rows):
         at = _PANEL_BYTES * row
-        # Where a panel is not whole, its own place is: only what counts is copied from there.
+        # Else there is room for a panel: only what counts is taken from there. (Not in the place
+        # of the sums, if it can be helped: a loop that overwrites what it reads is not vectors.)
         to = y_at + 4 * ((first + row) * outputs + panel * _PANEL)
-        place = to if columns == _PANEL else sums_at + at
+        place = to if columns == _PANEL and group == 0 else (sums_at if gated else up_at) + at
         if gated:
             _finish_gated(
-                sums_at + at, up_at + at, row_scales_at + skip, shift_at + skip, bias_at + skip,
-                place, scales[row], middles[row],
+                sums_at + at, up_at + at, row_scales_at, shift_at, bias_at, place, scales[row],
+                middles[row],
             )  # fmt: skip
         else:
             _finish_row(
-                sums_at + at, row_scales_at + skip, shift_at + skip, bias_at + skip, place,
-                scales[row], middles[row],
-            )  # fmt: skip
-        if columns < _PANEL:
-            source, rest = floats(place, columns), floats(to, columns)
-            for i in range(columns):
-                rest[i] = source[i]
+                sums_at + at, row_scales_at, shift_at, bias_at, place, scales[row], middles[row]
+            )
+        if place != to:
+            _move(place, to, columns, group)
+
+
+@njit(fastmath=FAST)
+def _move(from_at, to_at, columns, group):
+    source, to = floats(from_at, columns), floats(to_at, columns)
+    if group == 0:
+        for i in range(columns):
+            to[i] = source[i]
+    else:
+        for i in range(columns):
+            to[i] += source[i]
 
 
 @njit(fastmath=FAST)
