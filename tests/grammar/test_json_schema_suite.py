@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,14 @@ def _compiled(schema: object) -> GuidanceGrammar | str:
 
 def _exactly(text: str) -> object:
     # With floats, 405.431 is no multiple of 0.0001.
-    return json.loads(text, parse_float=Decimal)
+    return json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> Decimal | float:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than a Decimal has
+        return float(text)
 
 
 def _group(group: dict, samples: int) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pytest
@@ -92,7 +92,14 @@ SCHEMAS = st.builds(lambda schema, d: schema | {"$defs": {"d": d}}, _with(_ANY),
 
 
 def _exactly(text: str) -> Any:
-    return json.loads(text, parse_float=Decimal)
+    return json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> Decimal | float:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than a Decimal has
+        return float(text)
 
 
 def _compiled(source: str) -> GuidanceGrammar | str:
