@@ -61,7 +61,7 @@ def linear(weight: Tensor, bias: Tensor | None) -> Linear:
     """The function x -> x Wᵀ + b in int8, up to rounding; the weight itself is not kept."""
     rows, row_scales = quantize_rows(weight)
     size = weight.shape[1] // groups_of(weight.shape[1])
-    parts = [_linear(part.contiguous(), row_scales) for part in rows.split(size, dim=1)]
+    parts = [_linear(part.contiguous(), row_scales) for part in torch.split(rows, size, dim=1)]
 
     def grouped(x: Tensor) -> Tensor:
         y = parts[0](x[:, :size])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from branchline.grammar import Grammar
 from branchline.runtime.grammar.guidance import Guidance, GuidanceGrammar
 
 from .vocabularies import byte_vocabulary
-from .walks import accepts, sample
+from .walks import accepts, exactly, sample
 
 SUITE = json.loads((Path(__file__).parent / "data" / "json_schema_2020_12.json").read_text())
 
@@ -57,18 +56,6 @@ def _compiled(schema: object) -> GuidanceGrammar | str:
         return str(error)
 
 
-def _exactly(text: str) -> object:
-    # With floats, 405.431 is no multiple of 0.0001.
-    return json.loads(text, parse_float=_number)
-
-
-def _number(text: str) -> Decimal | float:
-    try:
-        return Decimal(text)
-    except InvalidOperation:  # an exponent of more digits than a Decimal has
-        return float(text)
-
-
 def _group(group: dict, samples: int) -> Counter[str]:
     """Compile one group; every text that it accepts or makes must be valid."""
     count: Counter[str] = Counter(groups=1)
@@ -83,13 +70,13 @@ def _group(group: dict, samples: int) -> Counter[str]:
         assert test["valid"] or not accepted, f"{group['schema']} lets {text} pass"
         count[("accepted" if accepted else "narrower") if test["valid"] else "rejected"] += 1
     validator = Draft202012Validator(
-        _exactly(json.dumps(group["schema"])), format_checker=Draft202012Validator.FORMAT_CHECKER
+        exactly(json.dumps(group["schema"])), format_checker=Draft202012Validator.FORMAT_CHECKER
     )
     rng = random.Random(0)
     outputs = [sample(grammar, VOCABULARY, rng) for _ in range(samples)]
     for output in outputs:
         if output is not None:
-            validator.validate(_exactly(output.decode()))
+            validator.validate(exactly(output.decode()))
     count["sampled"] = len(outputs) - outputs.count(None)
     assert count["sampled"] >= samples / 2, "outputs do not come to an end"
     return count

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from decimal import Decimal, InvalidOperation, getcontext
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,3 +74,19 @@ def _text(vocabulary: Vocabulary, token: int) -> bytes:
     text = vocabulary.token_bytes[token]
     assert text is not None, f"token {token} is no text"
     return text
+
+
+def exactly(text: str) -> Any:
+    """JSON with decimal fractions as they are written: as floats, 405.431 is no multiple of 0.0001.
+
+    What has more digits before the point than a Decimal divides is a float.
+    """
+    return json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> Decimal | float:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # an exponent that is itself too large
+        return float(text)
+    return number if number.adjusted() < getcontext().prec - 8 else float(text)
