@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from branchline.errors import InvalidRequest
 from branchline.grammar import Grammar
 from branchline.runtime.grammar.guidance import Guidance, GuidanceGrammar
 
 from .vocabularies import byte_vocabulary
-from .walks import exactly, sample
+from .walks import exactly, judge, sample
 
 VOCABULARY = byte_vocabulary([b'{"', b'": ', b", ", b'", "', b'"}', b"aa", b"10"])
 GUIDANCE = Guidance(VOCABULARY)
@@ -112,9 +111,7 @@ def _check(schema: dict[str, Any]) -> None:
         assert grammar
         assert "llguidance" not in grammar
         return
-    validator = Draft202012Validator(
-        exactly(source), format_checker=Draft202012Validator.FORMAT_CHECKER
-    )
+    validator = judge(source)
     for output in _outputs(grammar):
         if output is not None:
             # What refers to itself without end is more than the judge can follow.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal, InvalidOperation, getcontext
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jsonschema import Draft202012Validator, ValidationError, validators
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
 
     from branchline.runtime.grammar import CompiledGrammar, Matcher
     from branchline.runtime.grammar.vocabulary import Vocabulary
+
+
+LONGEST_NUMBER = 10_000  # digits
 
 
 def allowed(matcher: Matcher, vocabulary: Vocabulary) -> list[int]:
@@ -77,16 +83,31 @@ def _text(vocabulary: Vocabulary, token: int) -> bytes:
 
 
 def exactly(text: str) -> Any:
-    """JSON with decimal fractions as they are written: as floats, 405.431 is no multiple of 0.0001.
-
-    What has more digits before the point than a Decimal divides is a float.
-    """
+    """JSON with fractions as they are written: as floats, 405.431 is no multiple of 0.0001."""
     return json.loads(text, parse_float=_number)
 
 
-def _number(text: str) -> Decimal | float:
+def _number(text: str) -> Decimal:
     try:
-        number = Decimal(text)
-    except InvalidOperation:  # an exponent that is itself too large
-        return float(text)
-    return number if number.adjusted() < getcontext().prec - 8 else float(text)
+        return Decimal(text)
+    except InvalidOperation:  # an exponent of more digits than a Decimal has
+        return Decimal(float(text))
+
+
+def _multiple_of(
+    validator: Any, divisor: Any, instance: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    """Of any size that can be written out; Decimal divides 28 digits only."""
+    if not validator.is_type(instance, "number"):
+        return
+    number = Decimal(instance)
+    if number.is_finite() and abs(number.adjusted()) < LONGEST_NUMBER:
+        quotient = Fraction(instance) / Fraction(divisor)
+        if quotient.denominator != 1:
+            yield ValidationError(f"{instance} is no multiple of {divisor}")
+
+
+def judge(schema: str) -> Any:
+    """The validator of a schema, for what `exactly` reads."""
+    validator = validators.extend(Draft202012Validator, {"multipleOf": _multiple_of})
+    return validator(exactly(schema), format_checker=Draft202012Validator.FORMAT_CHECKER)
