@@ -103,14 +103,21 @@ class TilePlan:
 
 def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scale: float) -> Tensor:
     """softmax(q kᵀ · sm_scale) v of each row over its own pages; causal; grouped heads."""
+    assert q.shape[2] % LANES == 0, "heads are of whole vectors"
+    return attend(_attend, q, k_pool, v_pool, plan, sm_scale)
+
+
+def attend(
+    kernel: Kernel, q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, scale: float
+) -> Tensor:
+    """What a kernel finds for each tile, and the merging of parts; it scales queries by `scale`."""
     _, heads, head_dim = q.shape
     kv_heads = k_pool.shape[1]
-    assert head_dim % LANES == 0, "heads are of whole vectors"
     plan.lay_out((heads // kv_heads, kv_heads, head_dim))
     assert q.is_contiguous()
     out = empty(*q.shape)
     header, to = plan.header.ctypes.data, out.data_ptr()
-    _attend(
+    kernel(
         header,
         kv_heads,
         heads // kv_heads,
@@ -119,11 +126,11 @@ def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scal
         to,
         k_pool.data_ptr(),
         v_pool.data_ptr(),
-        bits(sm_scale),
+        bits(scale),
         work=1 << 30,
     )
     if plan.merges:
-        merge(header, heads, head_dim, to, work=1 << 30)
+        _merge(header, heads, head_dim, to, work=1 << 30)
     return out
 
 
@@ -362,7 +369,7 @@ def store(
 
 
 @Kernel
-def merge(address):
+def _merge(address):
     """Each piece of work is one token whose result is in several parts."""
     a = words(address, 6)
     plan = words(a[2], 13)

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from branchline.kernels.jit.arena import empty
 from branchline.kernels.jit.attention import (
     LOWEST,
     NOTHING,
-    TilePlan,
     announce,
+    attend,
     find,
     greatest_score,
     mask,
-    merge,
     store,
     zero_scores,
 )
 from branchline.kernels.jit.product import multiply_halves, transpose
-from branchline.kernels.jit.team import Kernel, bits
+from branchline.kernels.jit.team import Kernel
 from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS
 from branchline.kernels.jit.vector import (
     FAST,
@@ -45,6 +43,8 @@ from branchline.kernels.jit.vector import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from branchline.kernels.jit.attention import TilePlan
+
 _ZERO = np.float32(0.0)
 _LN2 = np.float32(math.log(2))
 _SCORE_BYTES = 4 * TILE_POSITIONS
@@ -54,28 +54,8 @@ _QUARTER = TILE_POSITIONS // 4
 
 def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scale: float) -> Tensor:
     """softmax(q kᵀ · sm_scale) v of each row over its own pages; q float32, the pools bfloat16."""
-    _, heads, head_dim = q.shape
-    kv_heads = k_pool.shape[1]
-    assert head_dim % (2 * LANES) == 0, "heads are of whole vectors of pairs"
-    plan.lay_out((heads // kv_heads, kv_heads, head_dim))
-    assert q.is_contiguous()
-    out = empty(*q.shape)
-    header, to = plan.header.ctypes.data, out.data_ptr()
-    _attend(
-        header,
-        kv_heads,
-        heads // kv_heads,
-        head_dim,
-        q.data_ptr(),
-        to,
-        k_pool.data_ptr(),
-        v_pool.data_ptr(),
-        bits(sm_scale * math.log2(math.e)),
-        work=1 << 30,
-    )
-    if plan.merges:
-        merge(header, heads, head_dim, to, work=1 << 30)
-    return out
+    assert q.shape[2] % (2 * LANES) == 0, "heads are of whole vectors of pairs"
+    return attend(_attend, q, k_pool, v_pool, plan, sm_scale * math.log2(math.e))
 
 
 @Kernel

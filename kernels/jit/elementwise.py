@@ -90,7 +90,7 @@ def rope_and_write(
     """
     count, heads, head_dim = q.shape
     rotated = empty(*q.shape)
-    (_rope if k_pool.itemsize == 4 else _rope_halves)(
+    _rope(
         q.data_ptr(),
         q.stride(0),
         k.data_ptr(),
@@ -107,6 +107,7 @@ def rope_and_write(
         heads,
         k.shape[1],
         head_dim,
+        k_pool.itemsize,
         work=3 * q.numel(),
     )
     return rotated
@@ -171,8 +172,9 @@ def _norm_row(x_at, weight_at, normed_at, size, eps):
 
 @Kernel
 def _rope(address):
-    a = words(address, 18)
-    count, heads, kv_heads, head_dim = a[14], a[15], a[16], a[17]
+    """K and v are rounded to bfloat16 where the pools' numbers have 2 bytes."""
+    a = words(address, 19)
+    count, heads, kv_heads, head_dim, number = a[14], a[15], a[16], a[17], a[18]
     positions, pages = words(a[9], count), words(a[10], count)
     while True:
         first = claim(address) * _ROWS
@@ -182,28 +184,13 @@ def _rope(address):
             angles = a[8] + 4 * positions[token] * head_dim
             q, k, v = a[2] + 4 * token * a[3], a[4] + 4 * token * a[5], a[6] + 4 * token * a[7]
             _rotate(q, angles, a[13] + 4 * token * heads * head_dim, heads, head_dim)
-            page = 4 * pages[token] * kv_heads * head_dim
-            _rotate(k, angles, a[11] + page, kv_heads, head_dim)
-            _copy(v, a[12] + page, kv_heads * head_dim)
-
-
-@Kernel
-def _rope_halves(address):
-    """As `_rope`, with k and v rounded to bfloat16."""
-    a = words(address, 18)
-    count, heads, kv_heads, head_dim = a[14], a[15], a[16], a[17]
-    positions, pages = words(a[9], count), words(a[10], count)
-    while True:
-        first = claim(address) * _ROWS
-        if first >= count:
-            break
-        for token in range(first, min(count, first + _ROWS)):
-            angles = a[8] + 4 * positions[token] * head_dim
-            q, k, v = a[2] + 4 * token * a[3], a[4] + 4 * token * a[5], a[6] + 4 * token * a[7]
-            _rotate(q, angles, a[13] + 4 * token * heads * head_dim, heads, head_dim)
-            page = 2 * pages[token] * kv_heads * head_dim
-            _rotate_to_halves(k, angles, a[11] + page, kv_heads, head_dim)
-            _round(v, a[12] + page, kv_heads * head_dim)
+            page = number * pages[token] * kv_heads * head_dim
+            if number == 4:
+                _rotate(k, angles, a[11] + page, kv_heads, head_dim)
+                _copy(v, a[12] + page, kv_heads * head_dim)
+            else:
+                _rotate_to_halves(k, angles, a[11] + page, kv_heads, head_dim)
+                _round(v, a[12] + page, kv_heads * head_dim)
 
 
 @njit(fastmath=FAST)
