@@ -135,12 +135,12 @@ def attend(
 
 
 def _scratch_size(rows: int, head_dim: int) -> int:
-    """The float32 of one thread: q, out, Kᵀ, V, scores, maxima, sums, a block's places.
+    """The float32 of one thread: q, out, Kᵀ, V, scores, maxima, sums, a block's places, zeros.
 
     Of K and V in bfloat16, the weights lie beside the scores and take what the queries do not.
     """
     blocks = 2 * rows * head_dim + 2 * TILE_POSITIONS * head_dim + rows * TILE_POSITIONS
-    return blocks + (LANES + 1) * rows + 4 * TILE_POSITIONS
+    return blocks + (LANES + 1) * rows + 5 * TILE_POSITIONS
 
 
 @Kernel
@@ -164,6 +164,8 @@ def _attend(address):
     total_at = highest_at + 4 * rows
     offsets_at = total_at + 4 * rows
     rows_at = offsets_at + 8 * TILE_POSITIONS
+    zeros_at = rows_at + 8 * TILE_POSITIONS
+    zero_row(zeros_at)
     while True:
         piece = claim(address)
         if piece >= count_runs * kv_heads:
@@ -195,13 +197,16 @@ def _attend(address):
                     kv_heads, 4 * head_dim, head,
                 )  # fmt: skip
                 announce(k_pool, v_pool, offsets_at, 4 * head_dim)
-            _score(q_at, k_at, scores_at, count * group, head_dim)
+            multiply_floats(
+                q_at, 4 * head_dim, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, count * group,
+                _SCORE_VECTORS, head_dim, zeros_at, 0,
+            )  # fmt: skip
             if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
                 mask(scores_at, members_at, positions_at, count, group, block, here)
             _soften(scores_at, out_at, highest_at, total_at, count * group, head_dim)
             multiply_floats(
                 scores_at, _SCORE_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
-                count * group, head_dim // LANES, TILE_POSITIONS,
+                count * group, head_dim // LANES, TILE_POSITIONS, out_at, 4 * head_dim,
             )  # fmt: skip
         store(
             out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
@@ -284,21 +289,12 @@ def _load_values(pool, v_at, offsets_at, head_dim):
             copy_vector(pool + offsets[i] + byte, v_at + 4 * head_dim * i + byte)
 
 
-@njit(fastmath=FAST)
-def zero_scores(scores_at, rows):
-    """Scores to be added to, [rows, TILE_POSITIONS]."""
-    scores = floats(scores_at, rows * TILE_POSITIONS)
-    for i in range(rows * TILE_POSITIONS):
-        scores[i] = _ZERO
-
-
 @njit
-def _score(q_at, k_at, scores_at, rows, head_dim):
-    zero_scores(scores_at, rows)
-    multiply_floats(
-        q_at, 4 * head_dim, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, rows, _SCORE_VECTORS,
-        head_dim,
-    )  # fmt: skip
+def zero_row(at):
+    """What scores begin with, [TILE_POSITIONS]."""
+    row = floats(at, TILE_POSITIONS)
+    for i in range(TILE_POSITIONS):
+        row[i] = _ZERO
 
 
 @njit(fastmath=FAST)

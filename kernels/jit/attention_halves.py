@@ -22,7 +22,7 @@ from branchline.kernels.jit.attention import (
     greatest_score,
     mask,
     store,
-    zero_scores,
+    zero_row,
 )
 from branchline.kernels.jit.product import multiply_halves, transpose
 from branchline.kernels.jit.team import Kernel
@@ -80,6 +80,8 @@ def _attend(address):
     totals_at = highest_at + 4 * rows
     offsets_at = totals_at + 4 * LANES * rows
     rows_at = offsets_at + 8 * TILE_POSITIONS
+    zeros_at = rows_at + 8 * TILE_POSITIONS
+    zero_row(zeros_at)
     while True:
         piece = claim(address)
         if piece >= count_runs * kv_heads:
@@ -111,17 +113,16 @@ def _attend(address):
                     kv_heads, row_bytes, head,
                 )  # fmt: skip
                 announce(k_pool, v_pool, offsets_at, row_bytes)
-            zero_scores(scores_at, count * group)
             multiply_halves(
                 q_at, row_bytes, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, count * group,
-                TILE_POSITIONS // LANES, head_dim // 2,
+                TILE_POSITIONS // LANES, head_dim // 2, zeros_at, 0,
             )  # fmt: skip
             if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
                 mask(scores_at, members_at, positions_at, count, group, block, here)
             _soften(scores_at, weights_at, out_at, highest_at, totals_at, count * group, head_dim)
             multiply_halves(
                 weights_at, _WEIGHT_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
-                count * group, head_dim // LANES, TILE_POSITIONS // 2,
+                count * group, head_dim // LANES, TILE_POSITIONS // 2, out_at, 4 * head_dim,
             )  # fmt: skip
         _add_up(highest_at, totals_at, count * group)
         store(

@@ -23,8 +23,10 @@ from branchline.kernels.jit.arena import empty
 from branchline.kernels.jit.memory import keep
 from branchline.kernels.jit.product import (
     BLOCK_VECTORS,
-    multiply_bytes,
-    multiply_floats,
+    PANEL,
+    PANEL_BYTES,
+    multiply_bytes_panel,
+    multiply_floats_panel,
 )
 from branchline.kernels.jit.team import Kernel, scratch
 from branchline.kernels.jit.vector import (
@@ -33,8 +35,8 @@ from branchline.kernels.jit.vector import (
     claim,
     coarse_power_of_two,
     exp,
+    extremes,
     floats,
-    ints,
     lesser,
     nearest,
     octets,
@@ -46,13 +48,11 @@ if TYPE_CHECKING:
 
     from branchline.kernels.kernel_set import Linear
 
-_PANEL = BLOCK_VECTORS * LANES  # columns of the result that are computed together
-_PANEL_BYTES = 4 * _PANEL
 # Tokens whose block, with a panel, fits a core's cache.
-_FLOAT_ROWS, _BYTE_ROWS = 48, 96
-# Inputs of one product: a panel's part of them fits the nearest cache.
-_INNER = 512
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_MOST_ROWS = 96
+# Inputs of one product: a panel's part of them fits a core's cache too.
+_INNER = 1024
+_ONE = np.float32(1.0)
 _MINUS_LOG2_E, _MOST_POWER = np.float32(-1.44269504), np.float32(126.0)
 _LEVELS, _LEAST_SCALE = np.float32(127.0), np.float32(1e-30)
 _MIDDLE = 128
@@ -61,12 +61,11 @@ _MIDDLE = 128
 def linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linear:
     """X -> x Wᵀ + b in float32; gated: silu of its first half times its second half."""
     panels = _panels(weight, gated=gated).transpose(1, 2)  # [panels, in, panel]
-    panels = keep(panels)
-    bias = None if bias is None else _panels(bias.unsqueeze(1), gated=gated).flatten()
+    kept = _biases(weight, bias, gated=gated), keep(panels)
     outputs, inputs = weight.shape[0] >> gated, weight.shape[1]
-    constants = (inputs, outputs, int(gated), _address(bias), panels.data_ptr())
-    size = 2 * _FLOAT_ROWS * _PANEL
-    return _Linear(_multiply_floats, _FLOAT_ROWS, size, outputs, gated, constants, (panels, bias))
+    constants = (inputs, outputs, int(gated), *(t.data_ptr() for t in kept))
+    size = 2 * _MOST_ROWS * PANEL
+    return _Linear(_multiply_floats, size, outputs, constants, kept)
 
 
 def int8_linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> Linear:
@@ -78,30 +77,36 @@ def int8_linear(weight: Tensor, bias: Tensor | None, *, gated: bool = False) -> 
     groups = 1 if gated else groups_of(inputs)
     panels = _panels(weight, gated=gated)
     rows, row_scales = quantize_rows(panels.flatten(0, 1))
-    sums = rows.view(len(rows), groups, -1).sum(dim=2, dtype=torch.int32).t().contiguous()
-    in_fours = keep(rows.view(len(panels), _PANEL, inputs // 4, 4).transpose(1, 2))
-    biases = torch.zeros(groups, len(rows))  # added with the first group
-    if bias is not None:
-        biases[0] = _panels(bias.unsqueeze(1), gated=gated).flatten()
-    kept = (biases, in_fours, row_scales, sums * row_scales, sums * -_MIDDLE)
-    constants = (inputs, outputs, int(gated), groups, *(t.data_ptr() for t in kept))
-    size = _BYTE_ROWS * (inputs // 4 + 2 * groups) + 2 * _BYTE_ROWS * _PANEL
-    return _Linear(_multiply_bytes, _BYTE_ROWS, size, outputs, gated, constants, kept)
+    sums = rows.view(len(rows), groups, -1).sum(dim=2, dtype=torch.int32)
+    in_fours = keep(rows.view(len(panels), PANEL, inputs // 4, 4).transpose(1, 2))
+    scales = row_scales.unsqueeze(1)
+    frame = (
+        sums * -_MIDDLE,
+        scales.expand_as(sums).view(torch.int32),
+        (sums * scales).view(torch.int32),
+    )
+    frames = torch.stack(frame, dim=1).view(len(panels), PANEL, 3, groups)
+    kept = _biases(weight, bias, gated=gated), in_fours, frames.permute(0, 3, 2, 1).contiguous()
+    constants = (inputs, outputs, int(gated), *(t.data_ptr() for t in kept), groups)
+    size = _MOST_ROWS * (inputs // 4 + 2 * groups) + 2 * _MOST_ROWS * PANEL
+    return _Linear(_multiply_bytes, size, outputs, constants, kept)
 
 
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _biases(weight: Tensor, bias: Tensor | None, *, gated: bool) -> Tensor:
+    """What a panel's sums begin with, [panels, PANEL]."""
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return _panels(bias.unsqueeze(1), gated=gated).squeeze(2)
 
 
 def _panels(weight: Tensor, *, gated: bool) -> Tensor:
-    """[out, in] -> [panels, _PANEL, in], padded with 0; gated: those of both halves in turn."""
+    """[out, in] -> [panels, PANEL, in], padded with 0; gated: those of both halves in turn."""
     halves = weight.chunk(2) if gated else (weight,)
-    count = -(-len(halves[0]) // _PANEL)
-    padded = weight.new_zeros(count, len(halves), _PANEL, weight.shape[1])
+    count = -(-len(halves[0]) // PANEL)
+    padded = weight.new_zeros(count, len(halves), PANEL, weight.shape[1])
     for index, half in enumerate(halves):
-        whole = weight.new_zeros(count * _PANEL, weight.shape[1])
+        whole = weight.new_zeros(count * PANEL, weight.shape[1])
         whole[: len(half)] = half
-        padded[:, index] = whole.view(count, _PANEL, -1)
+        padded[:, index] = whole.view(count, PANEL, -1)
     return padded.flatten(0, 1)
 
 
@@ -110,12 +115,10 @@ class _Linear:
     """A weight in panels, and the kernel that multiplies with it."""
 
     kernel: Kernel
-    most_rows: int  # tokens in a block
     scratch_size: int  # float32 of a thread
     outputs: int
-    gated: bool
     constants: tuple[int, ...]  # of the kernel's arguments
-    kept: tuple[Tensor | None, ...]  # whose addresses are among them
+    kept: tuple[Tensor, ...]  # whose addresses are among them
 
     def __call__(self, x: Tensor) -> Tensor:
         """X float32 [T, in], contiguous.
@@ -127,13 +130,14 @@ class _Linear:
         tokens = len(x)
         y = empty(tokens, self.outputs)
         threads = torch.get_num_threads()
-        few = tokens <= self.most_rows
-        blocks = 1 if few else threads * -(-tokens // (self.most_rows * threads))
+        few = tokens <= _MOST_ROWS
+        blocks = 1 if few else threads * -(-tokens // (_MOST_ROWS * threads))
         self.kernel(
             x.data_ptr(),
             tokens,
             y.data_ptr(),
             blocks,
+            threads,
             *scratch(self.scratch_size),
             *self.constants,
             work=1 << 30,
@@ -143,200 +147,165 @@ class _Linear:
 
 @Kernel
 def _multiply_floats(address):
-    """A piece of work is one panel for all tokens, or all panels for one of several blocks."""
-    a = words(address, 13)
-    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[8], a[9], a[10]
-    bias_at, panels_at = a[11], a[12]
-    sums_at = a[6] + claim(address + 8) * a[7]
-    up_at = sums_at + _FLOAT_ROWS * _PANEL_BYTES
-    panels = (outputs + _PANEL - 1) // _PANEL
+    """A piece of work is some columns for all tokens, or all panels for one of several blocks."""
+    a = words(address, 14)
+    x_at, tokens, y_at, blocks, threads = a[2], a[3], a[4], a[5], a[6]
+    inputs, outputs, gated, biases_at, panels_at = a[9], a[10], a[11], a[12], a[13]
+    sums_at = a[7] + claim(address + 8) * a[8]
+    up_at = sums_at + _MOST_ROWS * PANEL_BYTES
+    panels = (outputs + PANEL - 1) // PANEL
     size = (tokens + blocks - 1) // blocks
     while True:
         piece = claim(address)
-        if piece >= (panels if blocks == 1 else blocks):
+        if piece >= _pieces(panels, blocks, threads):
             break
-        first = 0 if blocks == 1 else piece * size
+        first, panel, end, vector, vectors = _piece(piece, panels, blocks, threads, size)
         rows = min(size, tokens - first)
-        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
+        while panel < end:
+            columns = min(vectors * LANES, outputs - panel * PANEL - vector * LANES)
+            y = y_at + 4 * (first * outputs + panel * PANEL + vector * LANES)
+            direct = not gated and columns == vectors * LANES
             for part in range(1 + gated):
+                to = y if direct else (up_at if part else sums_at)
+                stride = 4 * outputs if direct else PANEL_BYTES
                 mine = (1 + gated) * panel + part
-                to = up_at if part else sums_at
-                _begin_floats(to, bias_at, mine, rows)
-                weight_at = panels_at + mine * inputs * _PANEL_BYTES
+                weight_at = panels_at + mine * inputs * PANEL_BYTES
+                skip = (1 + gated) * (threads if blocks == 1 else 1) * inputs * PANEL_BYTES
                 for inner in range(0, inputs, _INNER):
-                    multiply_floats(
-                        x_at + 4 * (first * inputs + inner), 4 * inputs,
-                        weight_at + inner * _PANEL_BYTES, _PANEL_BYTES, to, _PANEL_BYTES, rows,
-                        BLOCK_VECTORS, min(_INNER, inputs - inner),
+                    at = weight_at + inner * PANEL_BYTES
+                    multiply_floats_panel(
+                        x_at + 4 * (first * inputs + inner), 4 * inputs, at + vector * LANES * 4,
+                        to, stride, rows, vectors, min(_INNER, inputs - inner),
+                        biases_at + mine * PANEL_BYTES + vector * LANES * 4 if inner == 0 else to,
+                        0 if inner == 0 else stride, at + skip, 0, 0,
                     )  # fmt: skip
-            _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated)
+            if gated:
+                _gate(sums_at, up_at, y, 4 * outputs, rows, columns)
+            elif not direct:
+                _move(sums_at, y, 4 * outputs, rows, columns)
+            panel += 1
 
 
 @Kernel
 def _multiply_bytes(address):
     """As `_multiply_floats`; a block's tokens are rounded before its first panel."""
-    a = words(address, 17)
-    x_at, tokens, y_at, blocks, inputs, outputs, gated = a[2], a[3], a[4], a[5], a[8], a[9], a[10]
-    groups, bias_at, panels_at, row_scales_at = a[11], a[12], a[13], a[14]
-    shift_at, start_at = a[15], a[16]
-    bytes_at = a[6] + claim(address + 8) * a[7]
-    scales_at = bytes_at + _BYTE_ROWS * inputs
-    middles_at = scales_at + 4 * _BYTE_ROWS * groups
-    sums_at = middles_at + 4 * _BYTE_ROWS * groups
-    up_at = sums_at + _BYTE_ROWS * _PANEL_BYTES
-    panels = (outputs + _PANEL - 1) // _PANEL
+    a = words(address, 16)
+    x_at, tokens, y_at, blocks, threads = a[2], a[3], a[4], a[5], a[6]
+    inputs, outputs, gated, biases_at, panels_at = a[9], a[10], a[11], a[12], a[13]
+    frames_at, groups = a[14], a[15]
+    bytes_at = a[7] + claim(address + 8) * a[8]
+    rounding_at = bytes_at + _MOST_ROWS * inputs
+    sums_at = rounding_at + 8 * _MOST_ROWS * groups
+    up_at = sums_at + _MOST_ROWS * PANEL_BYTES
+    panels = (outputs + PANEL - 1) // PANEL
     size = (tokens + blocks - 1) // blocks
     width = inputs // groups
     rounded = -1
     while True:
         piece = claim(address)
-        if piece >= (panels if blocks == 1 else blocks):
+        if piece >= _pieces(panels, blocks, threads):
             break
-        first = 0 if blocks == 1 else piece * size
+        first, panel, end, vector, vectors = _piece(piece, panels, blocks, threads, size)
         rows = min(size, tokens - first)
         if rounded != first:
             rounded = first
             for group in range(groups):
                 for row in range(rows):
-                    place = 4 * (_BYTE_ROWS * group + row)
                     _round(
                         x_at + 4 * ((first + row) * inputs + group * width),
-                        bytes_at + row * inputs + group * width, scales_at + place,
-                        middles_at + place, width,
+                        bytes_at + row * inputs + group * width,
+                        rounding_at + 8 * (_MOST_ROWS * group + row), width,
                     )  # fmt: skip
-        for panel in range(piece if blocks == 1 else 0, piece + 1 if blocks == 1 else panels):
-            for group in range(groups):
-                skip = (1 + gated) * (group * panels + panel) * _PANEL_BYTES
-                for part in range(1 + gated):
-                    to = up_at if part else sums_at
-                    _begin_bytes(to, start_at + skip + part * _PANEL_BYTES, rows)
-                    begin = group * width
-                    weight_at = panels_at + ((1 + gated) * panel + part) * _PANEL * inputs
-                    for inner in range(begin, begin + width, _INNER):
-                        multiply_bytes(
-                            bytes_at + inner, inputs, weight_at + inner * _PANEL, _PANEL_BYTES, to,
-                            _PANEL_BYTES, rows, BLOCK_VECTORS,
-                            min(_INNER, begin + width - inner) // 4,
-                        )  # fmt: skip
-                _finish(
-                    sums_at, up_at, scales_at + 4 * _BYTE_ROWS * group,
-                    middles_at + 4 * _BYTE_ROWS * group,
-                    row_scales_at + (1 + gated) * panel * _PANEL_BYTES, shift_at + skip,
-                    bias_at + skip, y_at, first, rows, panel, outputs, gated, group,
-                )  # fmt: skip
+        while panel < end:
+            columns = min(vectors * LANES, outputs - panel * PANEL - vector * LANES)
+            y = y_at + 4 * (first * outputs + panel * PANEL + vector * LANES)
+            direct = not gated and columns == vectors * LANES
+            for part in range(1 + gated):
+                to = y if direct else (up_at if part else sums_at)
+                stride = 4 * outputs if direct else PANEL_BYTES
+                mine = (1 + gated) * panel + part
+                skip = (1 + gated) * (threads if blocks == 1 else 1) * inputs * PANEL
+                for group in range(groups):
+                    at = panels_at + (mine * inputs + group * width) * PANEL
+                    frame = frames_at + 3 * PANEL_BYTES * (mine * groups + group)
+                    multiply_bytes_panel(
+                        bytes_at + group * width, inputs, at + vector * LANES * 4, to, stride,
+                        rows, vectors, width // 4,
+                        biases_at + mine * PANEL_BYTES + vector * LANES * 4 if group == 0 else to,
+                        0 if group == 0 else stride, at + skip, frame + vector * LANES * 4,
+                        rounding_at + 8 * _MOST_ROWS * group,
+                    )  # fmt: skip
+            if gated:
+                _gate_coarsely(sums_at, up_at, y, 4 * outputs, rows, columns)
+            elif not direct:
+                _move(sums_at, y, 4 * outputs, rows, columns)
+            panel += 1
 
 
-@njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
-def _round(x_at, bytes_at, scale_at, middle_at, size):
+@njit
+def _pieces(panels, blocks, threads):
+    """Into how many pieces of work a product is cut."""
+    rest = panels % threads
+    return panels - rest + rest * BLOCK_VECTORS if blocks == 1 else blocks
+
+
+@njit
+def _piece(piece, panels, blocks, threads, size):
+    """A piece's first token, first panel, the one after its last, first vector and vectors.
+
+    Of a single block, panels that are too few to be shared out are shared out by vectors.
+    """
+    if blocks > 1:
+        return piece * size, 0, panels, 0, BLOCK_VECTORS
+    whole = panels - panels % threads
+    if piece < whole:
+        return 0, piece, piece + 1, 0, BLOCK_VECTORS
+    panel = whole + (piece - whole) // BLOCK_VECTORS
+    return 0, panel, panel + 1, (piece - whole) % BLOCK_VECTORS, 1
+
+
+@njit(fastmath=FAST)
+def _round(x_at, bytes_at, rounding_at, size):
     """A token's bytes, the step from one to the next, and what 128 stands for."""
     x, to = floats(x_at, size), octets(bytes_at, size)
-    least = most = x[0]
-    for i in range(size):
-        least = min(least, x[i])
-        most = max(most, x[i])
+    least, most = extremes(x_at, size)
     middle = np.float32(0.5) * (least + most)
     scale = max((most - middle) / _LEVELS, _LEAST_SCALE)
     share = _ONE / scale
     for i in range(size):
         to[i] = np.uint8(np.int32(nearest((x[i] - middle) * share)) + np.int32(_MIDDLE))
-    floats(scale_at, 1)[0] = scale
-    floats(middle_at, 1)[0] = middle
+    rounding = floats(rounding_at, 2)
+    rounding[0], rounding[1] = scale, middle
 
 
 @njit
-def _begin_bytes(sums_at, start_at, rows):
-    start = ints(start_at, _PANEL)
+def _move(from_at, to_at, to_stride, rows, columns):
+    """Those of a panel's results that count, to their place."""
     for row in range(rows):
-        sums = ints(sums_at + _PANEL_BYTES * row, _PANEL)
-        for i in range(_PANEL):
-            sums[i] = start[i]
-
-
-@njit
-def _begin_floats(sums_at, bias_at, panel, rows):
-    if bias_at != 0:
-        bias = floats(bias_at + 4 * panel * _PANEL, _PANEL)
-        for row in range(rows):
-            sums = floats(sums_at + _PANEL_BYTES * row, _PANEL)
-            for i in range(_PANEL):
-                sums[i] = bias[i]
-    else:
-        sums = floats(sums_at, rows * _PANEL)
-        for i in range(rows * _PANEL):
-            sums[i] = _ZERO
-
-
-@njit(fastmath=FAST)
-def _finish(
-    sums_at, up_at, scales_at, middles_at, row_scales_at, shift_at, bias_at, y_at, first, rows,
-    panel, outputs, gated, group,
-):  # fmt: skip
-    """What a panel's whole sums stand for, to its place in y, or added to it after group 0."""
-    columns = min(_PANEL, outputs - panel * _PANEL)
-    scales, middles = floats(scales_at, rows), floats(middles_at, rows)
-    for row in range(rows):
-        at = _PANEL_BYTES * row
-        # Else there is room for a panel: only what counts is taken from there. (Not in the place
-        # of the sums, if it can be helped: a loop that overwrites what it reads is not vectors.)
-        to = y_at + 4 * ((first + row) * outputs + panel * _PANEL)
-        place = to if columns == _PANEL and group == 0 else (sums_at if gated else up_at) + at
-        if gated:
-            _finish_gated(
-                sums_at + at, up_at + at, row_scales_at, shift_at, bias_at, place, scales[row],
-                middles[row],
-            )  # fmt: skip
-        else:
-            _finish_row(
-                sums_at + at, row_scales_at, shift_at, bias_at, place, scales[row], middles[row]
-            )
-        if place != to:
-            _move(place, to, columns, group)
-
-
-@njit(fastmath=FAST)
-def _move(from_at, to_at, columns, group):
-    source, to = floats(from_at, columns), floats(to_at, columns)
-    if group == 0:
+        source = floats(from_at + PANEL_BYTES * row, columns)
+        to = floats(to_at + to_stride * row, columns)
         for i in range(columns):
             to[i] = source[i]
-    else:
-        for i in range(columns):
-            to[i] += source[i]
-
-
-@njit(fastmath=FAST)
-def _finish_row(sums_at, row_scales_at, shift_at, bias_at, to_at, scale, middle):
-    sums, to, bias = ints(sums_at, _PANEL), floats(to_at, _PANEL), floats(bias_at, _PANEL)
-    row_scales, shift = floats(row_scales_at, _PANEL), floats(shift_at, _PANEL)
-    for i in range(_PANEL):
-        to[i] = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i] + bias[i]
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def _finish_gated(sums_at, up_at, row_scales_at, shift_at, bias_at, to_at, scale, middle):
-    """silu(gate) · up, with an exponential that is as exact as eight bits deserve."""
-    sums, ups, to = ints(sums_at, _PANEL), ints(up_at, _PANEL), floats(to_at, _PANEL)
-    row_scales, shift = floats(row_scales_at, 2 * _PANEL), floats(shift_at, 2 * _PANEL)
-    bias = floats(bias_at, 2 * _PANEL)
-    for i in range(_PANEL):
-        j = _PANEL + i
-        gate = np.float32(sums[i]) * (row_scales[i] * scale) + middle * shift[i] + bias[i]
-        up = np.float32(ups[i]) * (row_scales[j] * scale) + middle * shift[j] + bias[j]
-        power = coarse_power_of_two(lesser(gate * _MINUS_LOG2_E, _MOST_POWER))
-        to[i] = gate * up / (_ONE + power)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _write(sums_at, up_at, y_at, first, rows, panel, outputs, gated):
-    """A panel's results to their place in y."""
-    columns = min(_PANEL, outputs - panel * _PANEL)
+def _gate(gates_at, ups_at, to_at, to_stride, rows, columns):
+    """silu(gate) · up to their place."""
     for row in range(rows):
-        sums = floats(sums_at + _PANEL_BYTES * row, _PANEL)
-        to = floats(y_at + 4 * ((first + row) * outputs + panel * _PANEL), columns)
-        if gated:
-            up = floats(up_at + _PANEL_BYTES * row, _PANEL)
-            for i in range(columns):
-                to[i] = sums[i] / (_ONE + exp(-sums[i])) * up[i]
-        else:
-            for i in range(columns):
-                to[i] = sums[i]
+        gates = floats(gates_at + PANEL_BYTES * row, columns)
+        ups = floats(ups_at + PANEL_BYTES * row, columns)
+        to = floats(to_at + to_stride * row, columns)
+        for i in range(columns):
+            to[i] = gates[i] / (_ONE + exp(-gates[i])) * ups[i]
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _gate_coarsely(gates_at, ups_at, to_at, to_stride, rows, columns):
+    """The same, with an exponential that is as exact as eight bits deserve."""
+    for row in range(rows):
+        gates = floats(gates_at + PANEL_BYTES * row, columns)
+        ups = floats(ups_at + PANEL_BYTES * row, columns)
+        to = floats(to_at + to_stride * row, columns)
+        for i in range(columns):
+            power = coarse_power_of_two(lesser(gates[i] * _MINUS_LOG2_E, _MOST_POWER))
+            to[i] = gates[i] * ups[i] / (_ONE + power)

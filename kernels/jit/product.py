@@ -19,11 +19,13 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from branchline.kernels.jit.vector import FEATURES, LANES, WORD
+from branchline.kernels.jit.vector import FEATURES, LANES, WORD, emit_prefetch
 
 # Rows and vectors of a block: as many sums as there are registers to hold them.
 BLOCK_ROWS = 4 if LANES == 8 else 6
 BLOCK_VECTORS = 2 if LANES == 8 else 4
+PANEL = BLOCK_VECTORS * LANES  # columns of a block
+PANEL_BYTES = 4 * PANEL
 HAS_BYTE_PRODUCTS = LANES == 16 and bool(FEATURES.get("avx512vnni"))
 HAS_HALF_PRODUCTS = LANES == 16 and bool(FEATURES.get("avx512bf16"))
 
@@ -61,14 +63,19 @@ class _Floats:
         fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
         return builder.call(fma, [left, right, total])
 
+    def start(self, block: _Block) -> list[Any]:
+        return block.bases()
+
+    def finish(self, _block: _Block, sums: list[Any]) -> list[Any]:
+        return sums
+
 
 @dataclass(frozen=True, slots=True)
-class _Halves:
+class _Halves(_Floats):
     """Two products bfloat16 · bfloat16, added to a float32."""
 
     number: Any = _INT
     vector: Any = _INTS
-    total: Any = _FLOATS
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
         halves = ir.VectorType(_BFloat(), 2 * LANES)
@@ -94,84 +101,146 @@ class _Bytes:
         left, right = builder.bitcast(left, _BYTES), builder.bitcast(right, _BYTES)
         return builder.call(dot, [total, left, right])
 
+    def start(self, block: _Block) -> list[Any]:
+        row = [block.load(block.frame, WORD(0), WORD(0), v, _INTS) for v in range(block.vectors)]
+        return row * block.rows
 
-def _block(kind: Any, rows: int, vectors: int) -> Any:
-    """The intrinsic c += a b for a block: a [rows, inner], b [inner, vectors], c [rows, vectors].
+    def finish(self, block: _Block, sums: list[Any]) -> list[Any]:
+        builder, stride = block.builder, WORD(PANEL_BYTES)
 
-    Its arguments: the addresses of a, b and c, each with the bytes from row to row, and `inner`.
+        def multiply_add(left: Any, right: Any, total: Any) -> Any:
+            return _Floats().multiply_add(builder, left, right, total)
+
+        column_scales, shifts = (
+            [block.load(block.frame, stride, WORD(row), v) for v in range(block.vectors)]
+            for row in (1, 2)
+        )
+        scales, middles = (
+            [
+                block.spread(builder.add(block.tokens, WORD(at)), WORD(8), row)
+                for row in range(block.rows)
+            ]
+            for at in (0, 4)
+        )
+        return [
+            multiply_add(
+                builder.sitofp(total, _FLOATS),
+                builder.fmul(column_scales[vector], scales[row]),
+                multiply_add(middles[row], shifts[vector], base),
+            )
+            for (row, vector), total, base in zip(block.places(), sums, block.bases(), strict=True)
+        ]
+
+
+def _block(kind: Any, rows: int, vectors: int, lines: int) -> Any:
+    """The intrinsic c = base + a b for a block: a [rows, inner], b [inner, vectors], c as base.
+
+    Its arguments: the addresses of a, b and c, each with the bytes from row to row; `inner`; the
+    address of base, with its bytes from row to row; memory to be read soon, with the bytes to move
+    on by at each step of `inner`, where `lines` cache lines are fetched; of bytes, what the
+    sums are made numbers with.
     """
 
     @intrinsic
-    def block(_t: Any, _a: Any, _as: Any, _b: Any, _bs: Any, _c: Any, _cs: Any, _inner: Any) -> Any:
+    def block(
+        _t: Any, _a: Any, _as: Any, _b: Any, _bs: Any, _c: Any, _cs: Any, _inner: Any, _base: Any,
+        _base_s: Any, _ahead: Any, _pace: Any, _frame: Any, _tokens: Any,
+    ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            _emit_block(builder, kind, rows, vectors, *arguments)
+            _Block(builder, kind, rows, vectors, *arguments).emit(lines)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 7), generate
+        return types.void(*[types.int64] * 13), generate
 
     return block
 
 
-def _emit_block(
-    builder: Any,
-    kind: Any,
-    rows: int,
-    vectors: int,
-    a: Any,
-    a_stride: Any,
-    b: Any,
-    b_stride: Any,
-    c: Any,
-    c_stride: Any,
-    inner: Any,
-) -> None:
-    def place(base: Any, stride: Any, row: Any, byte: Any, what: Any) -> Any:
-        address = builder.add(builder.add(base, builder.mul(stride, row)), byte)
-        return builder.inttoptr(address, what.as_pointer())
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The words of one block, and how they are used."""
 
-    def vector_place(base: Any, stride: Any, row: Any, vector: int) -> Any:
-        return place(base, stride, row, WORD(vector * LANES * 4), kind.vector)
+    builder: Any
+    kind: Any
+    rows: int
+    vectors: int
+    a: Any
+    a_stride: Any
+    b: Any
+    b_stride: Any
+    c: Any
+    c_stride: Any
+    inner: Any
+    base: Any
+    base_stride: Any
+    ahead: Any
+    pace: Any
+    frame: Any
+    tokens: Any
 
-    def spread(number: Any) -> Any:
-        undefined = ir.Constant(kind.vector, ir.Undefined)
-        first = builder.insert_element(undefined, number, _INT(0))
-        return builder.shuffle_vector(first, undefined, ir.Constant(_INTS, [0] * LANES))
+    def emit(self, lines: int) -> None:
+        builder, kind = self.builder, self.kind
+        start = kind.start(self)
+        before = builder.block
+        loop, after = builder.append_basic_block("inner"), builder.append_basic_block("done")
+        builder.branch(loop)
 
-    block = [(row, vector) for row in range(rows) for vector in range(vectors)]
-    places = [
-        place(c, c_stride, WORD(row), WORD(vector * LANES * 4), kind.total) for row, vector in block
-    ]
-    start = [builder.load(at, align=4) for at in places]
-    before = builder.block
-    loop, after = builder.append_basic_block("inner"), builder.append_basic_block("done")
-    builder.branch(loop)
+        builder.position_at_end(loop)
+        step = builder.phi(WORD)
+        step.add_incoming(WORD(0), before)
+        carried = [builder.phi(kind.total) for _ in start]
+        for line in range(lines):
+            place = builder.add(self.ahead, builder.mul(step, self.pace))
+            emit_prefetch(builder, builder.add(place, WORD(64 * line)))
+        right = [
+            self.load(self.b, self.b_stride, step, v, kind.vector) for v in range(self.vectors)
+        ]
+        byte = builder.shl(step, WORD(2))
+        left = [
+            self.spread(builder.add(self.a, byte), self.a_stride, row, kind.number)
+            for row in range(self.rows)
+        ]
+        sums = [
+            kind.multiply_add(builder, left[row], right[vector], total)
+            for (row, vector), total in zip(self.places(), carried, strict=True)
+        ]
+        following = builder.add(step, WORD(1))
+        step.add_incoming(following, loop)
+        for phi, first, total in zip(carried, start, sums, strict=True):
+            phi.add_incoming(first, before)
+            phi.add_incoming(total, loop)
+        builder.cbranch(builder.icmp_signed("<", following, self.inner), loop, after)
 
-    builder.position_at_end(loop)
-    step = builder.phi(WORD)
-    step.add_incoming(WORD(0), before)
-    carried = [builder.phi(kind.total) for _ in block]
-    right = [
-        builder.load(vector_place(b, b_stride, step, vector), align=4) for vector in range(vectors)
-    ]
-    byte = builder.shl(step, WORD(2))
-    left = [
-        spread(builder.load(place(a, a_stride, WORD(row), byte, kind.number), align=4))
-        for row in range(rows)
-    ]
-    sums = [
-        kind.multiply_add(builder, left[row], right[vector], total)
-        for (row, vector), total in zip(block, carried, strict=True)
-    ]
-    following = builder.add(step, WORD(1))
-    step.add_incoming(following, loop)
-    for phi, first, total in zip(carried, start, sums, strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(total, loop)
-    builder.cbranch(builder.icmp_signed("<", following, inner), loop, after)
+        builder.position_at_end(after)
+        for (row, vector), total in zip(self.places(), kind.finish(self, sums), strict=True):
+            at = self.address(self.c, self.c_stride, WORD(row), vector)
+            builder.store(total, builder.inttoptr(at, _FLOATS.as_pointer()), align=4)
 
-    builder.position_at_end(after)
-    for at, total in zip(places, sums, strict=True):
-        builder.store(total, at, align=4)
+    def places(self) -> list[tuple[int, int]]:
+        """Row and vector of each sum."""
+        return [(row, vector) for row in range(self.rows) for vector in range(self.vectors)]
+
+    def address(self, matrix: Any, stride: Any, row: Any, vector: int) -> Any:
+        at = self.builder.add(matrix, self.builder.mul(stride, row))
+        return self.builder.add(at, WORD(vector * LANES * 4))
+
+    def load(self, matrix: Any, stride: Any, row: Any, vector: int, what: Any = _FLOATS) -> Any:
+        """A vector of a matrix."""
+        at = self.address(matrix, stride, row, vector)
+        return self.builder.load(self.builder.inttoptr(at, what.as_pointer()), align=4)
+
+    def spread(self, matrix: Any, stride: Any, row: int, what: Any = _FLOAT) -> Any:
+        """The first number of a row, in all lanes of a vector."""
+        at = self.builder.inttoptr(self.address(matrix, stride, WORD(row), 0), what.as_pointer())
+        undefined = ir.Constant(ir.VectorType(what, LANES), ir.Undefined)
+        first = self.builder.insert_element(undefined, self.builder.load(at, align=4), _INT(0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(_INTS, [0] * LANES))
+
+    def bases(self) -> list[Any]:
+        """The vectors of base, in the order of `places`."""
+        return [
+            self.load(self.base, self.base_stride, WORD(row), vector)
+            for row, vector in self.places()
+        ]
 
 
 @intrinsic
@@ -206,60 +275,121 @@ def transpose(_t: Any, _rows: Any, _byte: Any, _to: Any, _stride: Any) -> Any:
     return types.void(*[types.int64] * 4), generate
 
 
-def _multiplier(kind: Any) -> Any:
-    """C += a b of any number of rows and vectors, block by block."""
-
-    def strip(vectors: int) -> Any:
-        """For columns of one block's width."""
-        one, two, three, four, whole = (
-            _block(kind, rows, vectors) for rows in (1, 2, 3, 4, BLOCK_ROWS)
-        )
-
-        @njit
-        def multiply_strip(a, a_stride, b, b_stride, c, c_stride, rows, inner):
-            while rows >= BLOCK_ROWS:
-                whole(a, a_stride, b, b_stride, c, c_stride, inner)
-                a += BLOCK_ROWS * a_stride
-                c += BLOCK_ROWS * c_stride
-                rows -= BLOCK_ROWS
-            if rows >= 4:
-                four(a, a_stride, b, b_stride, c, c_stride, inner)
-                a += 4 * a_stride
-                c += 4 * c_stride
-                rows -= 4
-            if rows == 3:
-                three(a, a_stride, b, b_stride, c, c_stride, inner)
-            elif rows == 2:
-                two(a, a_stride, b, b_stride, c, c_stride, inner)
-            elif rows == 1:
-                one(a, a_stride, b, b_stride, c, c_stride, inner)
-
-        return multiply_strip
-
-    wide, narrow = strip(BLOCK_VECTORS), strip(1)
+def _strip(kind: Any, vectors: int, *, fetches: bool) -> Any:
+    """C = base + a b of any number of rows, for columns of one block's width."""
+    one, two, three, four = (_block(kind, n, vectors, 4 * fetches) for n in (1, 2, 3, 4))
+    whole = _block(kind, BLOCK_ROWS, vectors, 2 * fetches)
 
     @njit
-    def multiply(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner):
+    def strip(
+        a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, ahead, pace, frame,
+        tokens,
+    ):  # fmt: skip
+        while rows >= BLOCK_ROWS:
+            whole(
+                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
+                frame, tokens,
+            )  # fmt: skip
+            a += BLOCK_ROWS * a_stride
+            c += BLOCK_ROWS * c_stride
+            base += BLOCK_ROWS * base_stride
+            ahead += inner * pace
+            tokens += 8 * BLOCK_ROWS
+            rows -= BLOCK_ROWS
+        if rows >= 4:
+            four(
+                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
+                frame, tokens,
+            )  # fmt: skip
+            a += 4 * a_stride
+            c += 4 * c_stride
+            base += 4 * base_stride
+            ahead += inner * pace
+            tokens += 8 * 4
+            rows -= 4
+        if rows == 3:
+            three(
+                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
+                frame, tokens,
+            )  # fmt: skip
+        elif rows == 2:
+            two(
+                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
+                frame, tokens,
+            )  # fmt: skip
+        elif rows == 1:
+            one(
+                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
+                frame, tokens,
+            )  # fmt: skip
+
+    return strip
+
+
+def _multiplier(kind: Any) -> Any:
+    """C = base + a b of any number of rows and vectors, block by block."""
+    wide, narrow = (_strip(kind, vectors, fetches=False) for vectors in (BLOCK_VECTORS, 1))
+
+    @njit
+    def multiply(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner, base, base_stride):
         while vectors >= BLOCK_VECTORS:
-            wide(a, a_stride, b, b_stride, c, c_stride, rows, inner)
-            b += BLOCK_VECTORS * LANES * 4
-            c += BLOCK_VECTORS * LANES * 4
+            wide(a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, 0, 0, 0, 0)
+            b += PANEL_BYTES
+            c += PANEL_BYTES
+            base += PANEL_BYTES
             vectors -= BLOCK_VECTORS
         while vectors > 0:
-            narrow(a, a_stride, b, b_stride, c, c_stride, rows, inner)
+            narrow(
+                a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, 0, 0, 0, 0
+            )
             b += LANES * 4
             c += LANES * 4
+            base += LANES * 4
             vectors -= 1
 
     return multiply
 
 
-# (a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner): c [rows, vectors · LANES] += a b,
-# with a [rows, inner] and b [inner, vectors · LANES]; strides in bytes; inner > 0.
+def _panel_multiplier(kind: Any) -> Any:
+    """C = base + a b for a panel of b, or one vector of it; a whole panel has the next fetched."""
+    wide = _strip(kind, BLOCK_VECTORS, fetches=True)
+    narrow = _strip(kind, 1, fetches=False)
+
+    @njit
+    def multiply(
+        a, a_stride, b, c, c_stride, rows, vectors, inner, base, base_stride, ahead, frame, tokens
+    ):
+        pace = PANEL_BYTES // max(1, (rows + BLOCK_ROWS - 1) // BLOCK_ROWS)
+        if vectors == 1:
+            narrow(
+                a, a_stride, b, PANEL_BYTES, c, c_stride, rows, inner, base, base_stride, 0, 0,
+                frame, tokens,
+            )  # fmt: skip
+        else:
+            wide(
+                a, a_stride, b, PANEL_BYTES, c, c_stride, rows, inner, base, base_stride, ahead,
+                pace, frame, tokens,
+            )  # fmt: skip
+
+    return multiply
+
+
+# (a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner, base, base_stride):
+# c [rows, vectors · LANES] = base + a b, with a [rows, inner] and b [inner, vectors · LANES];
+# strides in bytes, that of base may be 0; inner > 0. C may be base.
 multiply_floats = _multiplier(_Floats())
 # The same of bfloat16: a [rows, 2 · inner], b [inner, vectors · LANES, 2], c float32.
 # As with bytes below, it is never called where the processor has no such products.
 multiply_halves = _multiplier(_Halves()) if HAS_HALF_PRODUCTS else multiply_floats
-# The same of bytes: a uint8 [rows, 4 · inner], b int8 [inner, vectors · LANES, 4], c int32.
+# (a, a_stride, b, c, c_stride, rows, vectors, inner, base, base_stride, ahead, frame, tokens):
+# the same for a panel, b [inner, PANEL], or one vector of its columns; as much as a panel is read
+# into the cache from `ahead` on.
+multiply_floats_panel = _panel_multiplier(_Floats())
+# For a uint8 [rows, 4 · inner], b int8 [inner, PANEL, 4], and c float32:
+#
+#     c = base + (start + a b) · column_scale · scale + shift · middle
+#
+# where start, int32, column_scale and shift are the rows of `frame` [3, PANEL], and scale and
+# middle of each row are in `tokens` [rows, 2].
 # Without VNNI it is never called, but what calls it must compile.
-multiply_bytes = _multiplier(_Bytes()) if HAS_BYTE_PRODUCTS else multiply_floats
+multiply_bytes_panel = _panel_multiplier(_Bytes()) if HAS_BYTE_PRODUCTS else multiply_floats_panel

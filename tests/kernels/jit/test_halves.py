@@ -89,7 +89,7 @@ def test_what_is_written_is_the_nearest_bfloat16() -> None:
 def test_products(rows: int, vectors: int, inner: int) -> None:
     @njit
     def call(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner):
-        multiply_halves(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner)
+        multiply_halves(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner, c, c_stride)
 
     generator = torch.Generator().manual_seed(rows)
     a = torch.randn((rows, 2 * inner), generator=generator).bfloat16()

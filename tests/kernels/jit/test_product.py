@@ -5,9 +5,12 @@ import pytest
 from numba import njit
 
 from branchline.kernels.jit.product import (
+    BLOCK_VECTORS,
     HAS_BYTE_PRODUCTS,
-    multiply_bytes,
+    PANEL,
+    multiply_bytes_panel,
     multiply_floats,
+    multiply_floats_panel,
     transpose,
 )
 from branchline.kernels.jit.vector import LANES, exp
@@ -21,7 +24,7 @@ def place(x: np.ndarray) -> int:
 
 @njit
 def call_floats(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner):
-    multiply_floats(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner)
+    multiply_floats(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner, c, c_stride)
 
 
 @pytest.mark.parametrize(("rows", "vectors", "inner"), SIZES)
@@ -38,25 +41,58 @@ def test_floats(rows: int, vectors: int, inner: int) -> None:
     np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(not HAS_BYTE_PRODUCTS, reason="the processor has no VNNI")
-@pytest.mark.parametrize(("rows", "vectors", "inner"), SIZES)
-def test_bytes(rows: int, vectors: int, inner: int) -> None:
+@pytest.mark.parametrize("vectors", [1, BLOCK_VECTORS])
+@pytest.mark.parametrize(("rows", "inner"), [(1, 1), (3, 9), (6, 7), (7, 64), (17, 3), (11, 5)])
+def test_panels_of_floats(rows: int, inner: int, vectors: int) -> None:
     @njit
-    def call_bytes(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner):
-        multiply_bytes(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner)
+    def call(a, a_stride, b, c, c_stride, rows, vectors, inner, base, ahead):
+        multiply_floats_panel(
+            a, a_stride, b, c, c_stride, rows, vectors, inner, base, 0, ahead, 0, 0
+        )
+
+    random = np.random.default_rng(rows)
+    a = random.standard_normal((rows, inner), np.float32)
+    b = random.standard_normal((inner, PANEL), np.float32)
+    base = random.standard_normal(PANEL, np.float32)
+    columns = vectors * LANES
+    c = np.full((rows, columns + 1), 7, np.float32)
+    call(
+        place(a), a.strides[0], place(b), place(c), c.strides[0], rows, vectors, inner,
+        place(base), place(b),
+    )  # fmt: skip
+    np.testing.assert_allclose(c[:, :-1], (base + a @ b)[:, :columns], rtol=1e-5, atol=1e-5)
+    assert (c[:, -1] == 7).all()
+
+
+@pytest.mark.skipif(not HAS_BYTE_PRODUCTS, reason="the processor has no VNNI")
+@pytest.mark.parametrize("vectors", [1, BLOCK_VECTORS])
+@pytest.mark.parametrize(("rows", "inner"), [(1, 1), (3, 9), (6, 7), (7, 64), (17, 3), (11, 5)])
+def test_panels_of_bytes(rows: int, inner: int, vectors: int) -> None:
+    @njit
+    def call(a, a_stride, b, c, c_stride, rows, vectors, inner, base, ahead, frame, tokens):
+        multiply_bytes_panel(
+            a, a_stride, b, c, c_stride, rows, vectors, inner, base, c_stride, ahead, frame, tokens
+        )
 
     random = np.random.default_rng(rows)
     a = random.integers(0, 256, (rows, 4 * inner), np.uint8)
-    b = random.integers(-128, 128, (4 * inner, vectors * LANES), np.int8)
+    b = random.integers(-128, 128, (4 * inner, PANEL), np.int8)
     a[0], b[:, 0] = 255, -128  # the largest sums
-    in_fours = np.ascontiguousarray(b.reshape(inner, 4, -1).transpose(0, 2, 1))
-    c = random.integers(-9, 9, (rows, vectors * LANES), np.int32)
-    wanted = c + a.astype(np.int32) @ b.astype(np.int32)
-    call_bytes(
-        place(a), a.strides[0], place(in_fours), 4 * vectors * LANES, place(c), c.strides[0], rows,
-        vectors, inner,
+    in_fours = np.ascontiguousarray(b.reshape(inner, 4, PANEL).transpose(0, 2, 1))
+    start = random.integers(-(2**20), 2**20, PANEL, np.int32)
+    column_scales, shifts = random.standard_normal((2, PANEL)).astype(np.float32)
+    frame = np.stack([start, column_scales.view(np.int32), shifts.view(np.int32)])
+    tokens = random.standard_normal((rows, 2)).astype(np.float32)
+    columns = vectors * LANES
+    base = random.standard_normal((rows, columns)).astype(np.float32)
+    sums = start + a.astype(np.int64) @ b.astype(np.int64)
+    exact = sums * column_scales.astype(np.float64) * tokens[:, :1] + shifts * tokens[:, 1:]
+    c = np.zeros((rows, columns), np.float32)
+    call(
+        place(a), a.strides[0], place(in_fours), place(c), c.strides[0], rows, vectors, inner,
+        place(base), place(in_fours), place(frame), place(tokens),
     )  # fmt: skip
-    np.testing.assert_array_equal(c, wanted)
+    np.testing.assert_allclose(c, base + exact[:, :columns], rtol=1e-6, atol=1e-4)
 
 
 def test_transpose() -> None:
