@@ -21,6 +21,7 @@ from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS, lay_out
 from branchline.kernels.jit.vector import (
     FAST,
     LANES,
+    add_scaled_vector,
     claim,
     copy_vector,
     exp,
@@ -29,6 +30,7 @@ from branchline.kernels.jit.vector import (
     greatest_of,
     ints,
     prefetch,
+    scale_vector,
     words,
 )
 
@@ -71,7 +73,8 @@ class TilePlan:
             return
         self.heads = heads
         group, kv_heads, head_dim = heads
-        tiles = lay_out(*self._batch, group=group, kv_heads=kv_heads)
+        threads = torch.get_num_threads()
+        tiles = lay_out(*self._batch, group=group, kv_heads=kv_heads, threads=threads)
         part_out = torch.empty(tiles.parts, group * kv_heads, head_dim)
         part_lse = torch.empty(tiles.parts, group * kv_heads)
         memory, each = scratch(_scratch_size(max(TILE_ROWS, group), head_dim))
@@ -140,91 +143,108 @@ def _scratch_size(rows: int, head_dim: int) -> int:
     Of K and V in bfloat16, the weights lie beside the scores and take what the queries do not.
     """
     blocks = 2 * rows * head_dim + 2 * TILE_POSITIONS * head_dim + rows * TILE_POSITIONS
-    return blocks + (LANES + 1) * rows + 5 * TILE_POSITIONS
+    return blocks + (LANES + 1) * rows + 7 * TILE_POSITIONS
 
 
 @Kernel
 def _attend(address):
-    """Each piece of work is one tile for one K and V head."""
+    """Each piece of work is one tile, for some heads of K and V."""
     a = words(address, 11)
     plan = words(a[2], 13)
     kv_heads, group, head_dim, q, out = a[3], a[4], a[5], a[6], a[7]
     k_pool, v_pool, scale = a[8], a[9], float_of_bits(np.int32(a[10]))
     count_runs, positions_at = plan[1], plan[3]
     table, stride, number = plan[8], plan[9], plan[10]
-    runs = words(plan[0], 5 * count_runs)
-    rows = max(TILE_ROWS, group)
+    rows, row_bytes = max(TILE_ROWS, group), 4 * head_dim
+    page_bytes = kv_heads * row_bytes
     at = plan[11] + claim(address + 8) * plan[12]
     q_at = at
-    out_at = q_at + 4 * rows * head_dim
-    k_at = out_at + 4 * rows * head_dim
-    v_at = k_at + 4 * TILE_POSITIONS * head_dim
-    scores_at = v_at + 4 * TILE_POSITIONS * head_dim
+    out_at = q_at + rows * row_bytes
+    k_at = out_at + rows * row_bytes
+    v_at = k_at + TILE_POSITIONS * row_bytes
+    scores_at = v_at + TILE_POSITIONS * row_bytes
     highest_at = scores_at + 4 * rows * TILE_POSITIONS
     total_at = highest_at + 4 * rows
-    offsets_at = total_at + 4 * rows
-    rows_at = offsets_at + 8 * TILE_POSITIONS
-    zeros_at = rows_at + 8 * TILE_POSITIONS
+    zeros_at = total_at + 4 * rows
+    offsets_at = zeros_at + 4 * TILE_POSITIONS
+    rows_at = offsets_at + 16 * TILE_POSITIONS
     zero_row(zeros_at)
-    while True:
-        piece = claim(address)
-        if piece >= count_runs * kv_heads:
-            break
-        run, head = piece // kv_heads, piece % kv_heads
-        count, slot, start, end = (
-            runs[5 * run + 1],
-            runs[5 * run + 2],
-            runs[5 * run + 3],
-            runs[5 * run + 4],
-        )
-        members_at = plan[2] + 16 * runs[5 * run]
-        _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale)
+    # Where the pages of this block lie, and those of the next, which may be of the next piece.
+    now_at, next_at = offsets_at, offsets_at + 8 * TILE_POSITIONS
+    piece, next_first = claim(address), 0
+    if piece < count_runs:
+        run = words(plan[0] + 56 * piece, 7)
+        find(table, stride, number, run[2], run[3], run[4], now_at, page_bytes)
+    while piece < count_runs:
+        run = words(plan[0] + 56 * piece, 7)
+        count, slot, start, end, first, heads = run[1], run[2], run[3], run[4], run[5], run[6]
+        members_at = plan[2] + 16 * run[0]
+        rows_here = count * group  # of a head
+        for head in range(heads):
+            _load_queries(
+                q, q_at + head * rows_here * row_bytes, members_at, count, kv_heads, group,
+                head_dim, first + head, scale,
+            )  # fmt: skip
+        _start(out_at, highest_at, total_at, heads * rows_here, head_dim)
         seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
-        _start(out_at, highest_at, total_at, count * group, head_dim)
-        find(
-            table, stride, number, slot, start, min(TILE_POSITIONS, end - start), offsets_at,
-            kv_heads, 4 * head_dim, head,
-        )  # fmt: skip
-        announce(k_pool, v_pool, offsets_at, 4 * head_dim)
+        upcoming = claim(address)
         for block in range(start, end, TILE_POSITIONS):
-            here = min(TILE_POSITIONS, end - block)
-            _load_keys(k_pool, k_at, offsets_at, rows_at, head_dim)
-            _load_values(v_pool, v_at, offsets_at, head_dim)
-            following = min(TILE_POSITIONS, end - block - TILE_POSITIONS)
-            if following > 0:
-                find(
-                    table, stride, number, slot, block + TILE_POSITIONS, following, offsets_at,
-                    kv_heads, 4 * head_dim, head,
+            positions = min(TILE_POSITIONS, end - block)
+            vectors = (positions + LANES - 1) // LANES
+            if block + TILE_POSITIONS < end:
+                next_first = first
+                find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
+            elif upcoming < count_runs:
+                run = words(plan[0] + 56 * upcoming, 7)
+                next_first = run[5]
+                find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)
+            for head in range(heads):
+                soon_at = next_at if head == heads - 1 else now_at
+                soon = row_bytes * (next_first if head == heads - 1 else first + head + 1)
+                here = row_bytes * (first + head)
+                _load_keys(
+                    k_pool + here, k_at, now_at, vectors, rows_at, head_dim, k_pool + soon, soon_at
+                )
+                _load_values(
+                    v_pool + here, v_at, now_at, positions, head_dim, v_pool + soon, soon_at
+                )
+                if positions < TILE_POSITIONS:
+                    fetch(k_pool + soon, soon_at, vectors * LANES, row_bytes)
+                    fetch(v_pool + soon, soon_at, positions, row_bytes)
+                row = head * rows_here
+                result_at = out_at + row * row_bytes
+                multiply_floats(
+                    q_at + row * row_bytes, row_bytes, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES,
+                    rows_here, vectors, head_dim, zeros_at, 0,
                 )  # fmt: skip
-                announce(k_pool, v_pool, offsets_at, 4 * head_dim)
-            multiply_floats(
-                q_at, 4 * head_dim, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, count * group,
-                _SCORE_VECTORS, head_dim, zeros_at, 0,
+                if block + TILE_POSITIONS > min(end, seen_by_all):
+                    mask(scores_at, members_at, positions_at, count, group, block, end)
+                _soften(
+                    scores_at, result_at, highest_at + 4 * row, total_at + 4 * row, rows_here,
+                    head_dim,
+                )  # fmt: skip
+                multiply_floats(
+                    scores_at, _SCORE_BYTES, v_at, row_bytes, result_at, row_bytes, rows_here,
+                    head_dim // LANES, positions, result_at, row_bytes,
+                )  # fmt: skip
+            now_at, next_at = next_at, now_at
+        for head in range(heads):
+            row = head * rows_here
+            store(
+                out_at + row * row_bytes, highest_at + 4 * row, total_at + 4 * row, members_at,
+                count, kv_heads, group, head_dim, first + head, out, plan[6], plan[7],
             )  # fmt: skip
-            if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
-                mask(scores_at, members_at, positions_at, count, group, block, here)
-            _soften(scores_at, out_at, highest_at, total_at, count * group, head_dim)
-            multiply_floats(
-                scores_at, _SCORE_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
-                count * group, head_dim // LANES, TILE_POSITIONS, out_at, 4 * head_dim,
-            )  # fmt: skip
-        store(
-            out_at, highest_at, total_at, members_at, count, kv_heads, group, head_dim, head,
-            out, plan[6], plan[7],
-        )  # fmt: skip
+        piece = upcoming
 
 
-@njit(fastmath=FAST)
+@njit
 def _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale):
     """The scaled queries of a tile's members, [count · group, head_dim]."""
-    members = words(members_at, 2 * count)
-    to = floats(q_at, count * group * head_dim)
-    size = group * head_dim
+    members, size = words(members_at, 2 * count), 4 * group * head_dim
     for member in range(count):
-        token = members[2 * member]
-        source = floats(q + 4 * size * (token * kv_heads + head), size)
-        for i in range(size):
-            to[member * size + i] = source[i] * scale
+        source = q + size * (members[2 * member] * kv_heads + head)
+        for byte in range(0, size, 4 * LANES):
+            scale_vector(source + byte, q_at + member * size + byte, scale)
 
 
 @njit(fastmath=FAST)
@@ -239,54 +259,59 @@ def _start(out_at, highest_at, total_at, rows, head_dim):
 
 
 @njit
-def find(table_at, stride, size, slot, block, here, to_at, kv_heads, row_bytes, head):
-    """Where K and V of a block's positions lie in their pools, in bytes, [TILE_POSITIONS].
+def find(table_at, stride, size, slot, block, end, to_at, page_bytes):
+    """Where the pages of a block's positions lie in their pools, in bytes, [TILE_POSITIONS].
 
     Beyond the end stands the first position again: it is masked, and what it holds is a number.
     """
     to = words(to_at, TILE_POSITIONS)
+    here = max(0, min(TILE_POSITIONS, end - block))
     at = table_at + size * (slot * stride + block)
     if size == 4:
         short = ints(at, here)
         for i in range(here):
-            to[i] = row_bytes * (short[i] * np.int64(kv_heads) + head)
+            to[i] = page_bytes * np.int64(short[i])
     else:
         long = words(at, here)
         for i in range(here):
-            to[i] = row_bytes * (long[i] * kv_heads + head)
+            to[i] = page_bytes * long[i]
+    first = to[0] if here > 0 else 0
     for i in range(here, TILE_POSITIONS):
-        to[i] = to[0]
+        to[i] = first
 
 
 @njit
-def announce(k_pool, v_pool, offsets_at, row_bytes):
-    """Have the next block's K and V fetched while this one is computed."""
+def fetch(pool, offsets_at, first, row_bytes):
+    """Have a block's K or V fetched, from its position `first` on."""
     offsets = words(offsets_at, TILE_POSITIONS)
-    for i in range(TILE_POSITIONS):
+    for i in range(first, TILE_POSITIONS):
         for byte in range(0, row_bytes, 64):
-            prefetch(k_pool + offsets[i] + byte)
-            prefetch(v_pool + offsets[i] + byte)
+            prefetch(pool + offsets[i] + byte)
 
 
 @njit
-def _load_keys(pool, k_at, offsets_at, rows_at, head_dim):
-    """Kᵀ of a block, [head_dim, TILE_POSITIONS]."""
+def _load_keys(pool, k_at, offsets_at, vectors, rows_at, head_dim, next_pool, next_at):
+    """Kᵀ of a block, [head_dim, TILE_POSITIONS]; those of the next are fetched meanwhile."""
     offsets, rows = words(offsets_at, TILE_POSITIONS), words(rows_at, TILE_POSITIONS)
-    for i in range(TILE_POSITIONS):
+    following = words(next_at, TILE_POSITIONS)
+    for i in range(vectors * LANES):
         rows[i] = pool + offsets[i]
-    for i in range(0, TILE_POSITIONS, LANES):
+    for i in range(0, vectors * LANES, LANES):
         for d in range(0, head_dim, LANES):
             to = k_at + 4 * (d * TILE_POSITIONS + i)
             transpose(rows_at + 8 * i, 4 * d, to, _SCORE_BYTES)
+            for j in range(i, i + LANES):
+                prefetch(next_pool + following[j] + 4 * d)
 
 
 @njit
-def _load_values(pool, v_at, offsets_at, head_dim):
-    """V of a block, [TILE_POSITIONS, head_dim]."""
-    offsets = words(offsets_at, TILE_POSITIONS)
-    for i in range(TILE_POSITIONS):
+def _load_values(pool, v_at, offsets_at, positions, head_dim, next_pool, next_at):
+    """V of a block, [TILE_POSITIONS, head_dim]; those of the next are fetched meanwhile."""
+    offsets, following = words(offsets_at, TILE_POSITIONS), words(next_at, TILE_POSITIONS)
+    for i in range(positions):
         for byte in range(0, 4 * head_dim, 4 * LANES):
             copy_vector(pool + offsets[i] + byte, v_at + 4 * head_dim * i + byte)
+            prefetch(next_pool + following[i] + byte)
 
 
 @njit
@@ -298,9 +323,9 @@ def zero_row(at):
 
 
 @njit(fastmath=FAST)
-def mask(scores_at, members_at, positions_at, count, group, block, here):
+def mask(scores_at, members_at, positions_at, count, group, block, end):
     """What a query does not see scores less than anything."""
-    members = words(members_at, 2 * count)
+    members, here = words(members_at, 2 * count), min(TILE_POSITIONS, end - block)
     for member in range(count):
         position = words(positions_at + 8 * members[2 * member], 1)[0]
         seen = max(0, min(here, position - block + 1))
@@ -347,14 +372,14 @@ def store(
     heads = kv_heads * group
     for member in range(count):
         token, part = members[2 * member], members[2 * member + 1]
+        base, place = (out, token) if part < 0 else (part_out, part)
         for i in range(group):
             row, column = member * group + i, head * group + i
-            source = floats(out_at + 4 * head_dim * row, head_dim)
+            source = out_at + 4 * head_dim * row
+            to = base + 4 * head_dim * (place * heads + column)
             share = _ONE / total[row] if total[row] > _ZERO else _ZERO
-            base, place = (out, token) if part < 0 else (part_out, part)
-            to = floats(base + 4 * head_dim * (place * heads + column), head_dim)
-            for d in range(head_dim):
-                to[d] = source[d] * share
+            for byte in range(0, 4 * head_dim, 4 * LANES):
+                scale_vector(source + byte, to + byte, share)
             if part >= 0:
                 lse = floats(part_lse + 4 * (part * heads + column), 1)
                 lse[0] = (
@@ -386,16 +411,15 @@ def _merge_parts(part_out, part_lse, out, token, first, count, head, heads, head
     most = NOTHING
     for part in range(first, first + count):
         most = max(most, lse[part * heads + head])
-    to = floats(out + 4 * head_dim * (token * heads + head), head_dim)
-    for d in range(head_dim):
-        to[d] = _ZERO
     total = _ZERO
     for part in range(first, first + count):
-        weight = exp(lse[part * heads + head] - most)
-        total += weight
-        source = floats(part_out + 4 * head_dim * (part * heads + head), head_dim)
-        for d in range(head_dim):
-            to[d] += weight * source[d]
-    share = _ONE / total
-    for d in range(head_dim):
-        to[d] *= share
+        total += exp(lse[part * heads + head] - most)
+    to = out + 4 * head_dim * (token * heads + head)
+    for part in range(first, first + count):
+        weight = exp(lse[part * heads + head] - most) / total
+        source = part_out + 4 * head_dim * (part * heads + head)
+        for byte in range(0, 4 * head_dim, 4 * LANES):
+            if part == first:
+                scale_vector(source + byte, to + byte, weight)
+            else:
+                add_scaled_vector(source + byte, to + byte, weight)

@@ -16,15 +16,21 @@ from numba import njit
 from branchline.kernels.jit.attention import (
     LOWEST,
     NOTHING,
-    announce,
     attend,
+    fetch,
     find,
     greatest_score,
     mask,
     store,
     zero_row,
 )
-from branchline.kernels.jit.product import multiply_halves, transpose
+from branchline.kernels.jit.product import (
+    halve_vectors,
+    interleave,
+    multiply_halves,
+    transpose,
+    weigh,
+)
 from branchline.kernels.jit.team import Kernel
 from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS
 from branchline.kernels.jit.vector import (
@@ -34,9 +40,7 @@ from branchline.kernels.jit.vector import (
     coarse_power_of_two,
     float_of_bits,
     floats,
-    half_of,
-    halves,
-    ints,
+    prefetch,
     words,
 )
 
@@ -49,7 +53,7 @@ _ZERO = np.float32(0.0)
 _LN2 = np.float32(math.log(2))
 _SCORE_BYTES = 4 * TILE_POSITIONS
 _WEIGHT_BYTES = 2 * TILE_POSITIONS
-_QUARTER = TILE_POSITIONS // 4
+_weigh = weigh(TILE_POSITIONS // LANES)  # a row's scores over a block
 
 
 def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scale: float) -> Tensor:
@@ -60,88 +64,105 @@ def attention(q: Tensor, k_pool: Tensor, v_pool: Tensor, plan: TilePlan, sm_scal
 
 @Kernel
 def _attend(address):
-    """Each piece of work is one tile for one K and V head."""
+    """Each piece of work is one tile, for some heads of K and V."""
     a = words(address, 11)
     plan = words(a[2], 13)
     kv_heads, group, head_dim, q, out = a[3], a[4], a[5], a[6], a[7]
     k_pool, v_pool, scale = a[8], a[9], float_of_bits(np.int32(a[10]))
     count_runs, positions_at = plan[1], plan[3]
     table, stride, number = plan[8], plan[9], plan[10]
-    runs = words(plan[0], 5 * count_runs)
-    rows, row_bytes = max(TILE_ROWS, group), 2 * head_dim
+    rows, row_bytes, out_bytes = max(TILE_ROWS, group), 2 * head_dim, 4 * head_dim
+    page_bytes = kv_heads * row_bytes
     at = plan[11] + claim(address + 8) * plan[12]
     q_at = at
     out_at = q_at + rows * row_bytes
-    k_at = out_at + 4 * rows * head_dim
+    k_at = out_at + rows * out_bytes
     v_at = k_at + TILE_POSITIONS * row_bytes
     scores_at = v_at + TILE_POSITIONS * row_bytes
     weights_at = scores_at + rows * _SCORE_BYTES
     highest_at = weights_at + rows * _WEIGHT_BYTES
     totals_at = highest_at + 4 * rows
-    offsets_at = totals_at + 4 * LANES * rows
-    rows_at = offsets_at + 8 * TILE_POSITIONS
-    zeros_at = rows_at + 8 * TILE_POSITIONS
+    zeros_at = totals_at + 4 * LANES * rows
+    offsets_at = zeros_at + 4 * TILE_POSITIONS
+    rows_at = offsets_at + 16 * TILE_POSITIONS
     zero_row(zeros_at)
-    while True:
-        piece = claim(address)
-        if piece >= count_runs * kv_heads:
-            break
-        run, head = piece // kv_heads, piece % kv_heads
-        count, slot, start, end = (
-            runs[5 * run + 1],
-            runs[5 * run + 2],
-            runs[5 * run + 3],
-            runs[5 * run + 4],
-        )
-        members_at = plan[2] + 16 * runs[5 * run]
-        _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale)
+    # Where the pages of this block lie, and those of the next, which may be of the next piece.
+    now_at, next_at = offsets_at, offsets_at + 8 * TILE_POSITIONS
+    piece, next_first = claim(address), 0
+    if piece < count_runs:
+        run = words(plan[0] + 56 * piece, 7)
+        find(table, stride, number, run[2], run[3], run[4], now_at, page_bytes)
+    while piece < count_runs:
+        run = words(plan[0] + 56 * piece, 7)
+        count, slot, start, end, first, heads = run[1], run[2], run[3], run[4], run[5], run[6]
+        members_at = plan[2] + 16 * run[0]
+        rows_here = count * group  # of a head
+        for head in range(heads):
+            _load_queries(
+                q, q_at + head * rows_here * row_bytes, members_at, count, kv_heads, group,
+                head_dim, first + head, scale,
+            )  # fmt: skip
+        _start(out_at, highest_at, totals_at, heads * rows_here, head_dim)
         seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
-        _start(out_at, highest_at, totals_at, count * group, head_dim)
-        find(
-            table, stride, number, slot, start, min(TILE_POSITIONS, end - start), offsets_at,
-            kv_heads, row_bytes, head,
-        )  # fmt: skip
-        announce(k_pool, v_pool, offsets_at, row_bytes)
+        upcoming = claim(address)
         for block in range(start, end, TILE_POSITIONS):
-            here = min(TILE_POSITIONS, end - block)
-            _load_keys(k_pool, k_at, offsets_at, rows_at, head_dim)
-            _load_values(v_pool, v_at, offsets_at, head_dim)
-            following = min(TILE_POSITIONS, end - block - TILE_POSITIONS)
-            if following > 0:
-                find(
-                    table, stride, number, slot, block + TILE_POSITIONS, following, offsets_at,
-                    kv_heads, row_bytes, head,
+            positions = min(TILE_POSITIONS, end - block)
+            vectors = (positions + LANES - 1) // LANES
+            if block + TILE_POSITIONS < end:
+                next_first = first
+                find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
+            elif upcoming < count_runs:
+                run = words(plan[0] + 56 * upcoming, 7)
+                next_first = run[5]
+                find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)
+            for head in range(heads):
+                soon_at = next_at if head == heads - 1 else now_at
+                soon = row_bytes * (next_first if head == heads - 1 else first + head + 1)
+                here = row_bytes * (first + head)
+                _load_keys(
+                    k_pool + here, k_at, now_at, vectors, rows_at, head_dim, k_pool + soon, soon_at
+                )
+                _load_values(
+                    v_pool + here, v_at, now_at, positions, head_dim, v_pool + soon, soon_at
+                )
+                if positions < TILE_POSITIONS:
+                    fetch(k_pool + soon, soon_at, vectors * LANES, row_bytes)
+                    fetch(v_pool + soon, soon_at, positions, row_bytes)
+                row = head * rows_here
+                result_at = out_at + row * out_bytes
+                multiply_halves(
+                    q_at + row * row_bytes, row_bytes, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES,
+                    rows_here, vectors, head_dim // 2, zeros_at, 0,
                 )  # fmt: skip
-                announce(k_pool, v_pool, offsets_at, row_bytes)
-            multiply_halves(
-                q_at, row_bytes, k_at, _SCORE_BYTES, scores_at, _SCORE_BYTES, count * group,
-                TILE_POSITIONS // LANES, head_dim // 2, zeros_at, 0,
+                if block + TILE_POSITIONS > min(end, seen_by_all):
+                    mask(scores_at, members_at, positions_at, count, group, block, end)
+                _soften(
+                    scores_at, weights_at, result_at, highest_at + 4 * row,
+                    totals_at + 4 * LANES * row, rows_here, head_dim,
+                )  # fmt: skip
+                multiply_halves(
+                    weights_at, _WEIGHT_BYTES, v_at, out_bytes, result_at, out_bytes, rows_here,
+                    head_dim // LANES, (positions + 1) // 2, result_at, out_bytes,
+                )  # fmt: skip
+            now_at, next_at = next_at, now_at
+        _add_up(highest_at, totals_at, heads * rows_here)
+        for head in range(heads):
+            row = head * rows_here
+            store(
+                out_at + row * out_bytes, highest_at + 4 * row, totals_at + 4 * row, members_at,
+                count, kv_heads, group, head_dim, first + head, out, plan[6], plan[7],
             )  # fmt: skip
-            if here < TILE_POSITIONS or block + TILE_POSITIONS > seen_by_all:
-                mask(scores_at, members_at, positions_at, count, group, block, here)
-            _soften(scores_at, weights_at, out_at, highest_at, totals_at, count * group, head_dim)
-            multiply_halves(
-                weights_at, _WEIGHT_BYTES, v_at, 4 * head_dim, out_at, 4 * head_dim,
-                count * group, head_dim // LANES, TILE_POSITIONS // 2, out_at, 4 * head_dim,
-            )  # fmt: skip
-        _add_up(highest_at, totals_at, count * group)
-        store(
-            out_at, highest_at, totals_at, members_at, count, kv_heads, group, head_dim, head,
-            out, plan[6], plan[7],
-        )  # fmt: skip
+        piece = upcoming
 
 
-@njit(fastmath=FAST)
+@njit
 def _load_queries(q, q_at, members_at, count, kv_heads, group, head_dim, head, scale):
     """The scaled queries of a tile's members, [count · group, head_dim]."""
-    members = words(members_at, 2 * count)
-    size = group * head_dim
-    to = halves(q_at, count * size)
+    members, size = words(members_at, 2 * count), group * head_dim
     for member in range(count):
-        token = members[2 * member]
-        source = floats(q + 4 * size * (token * kv_heads + head), size)
-        for i in range(size):
-            to[member * size + i] = half_of(source[i] * scale)
+        source = q + 4 * size * (members[2 * member] * kv_heads + head)
+        for i in range(0, size, 2 * LANES):
+            halve_vectors(source + 4 * i, q_at + 2 * (member * size + i), scale)
 
 
 @njit(fastmath=FAST)
@@ -157,27 +178,32 @@ def _start(out_at, highest_at, totals_at, rows, head_dim):
 
 
 @njit
-def _load_keys(pool, k_at, offsets_at, rows_at, head_dim):
+def _load_keys(pool, k_at, offsets_at, vectors, rows_at, head_dim, next_pool, next_at):
     """Kᵀ of a block, [head_dim / 2, TILE_POSITIONS, 2]."""
     offsets, rows = words(offsets_at, TILE_POSITIONS), words(rows_at, TILE_POSITIONS)
-    for i in range(TILE_POSITIONS):
+    following = words(next_at, TILE_POSITIONS)
+    for i in range(vectors * LANES):
         rows[i] = pool + offsets[i]
-    for i in range(0, TILE_POSITIONS, LANES):
+    for i in range(0, vectors * LANES, LANES):
         for pair in range(0, head_dim // 2, LANES):
             to = k_at + 4 * (pair * TILE_POSITIONS + i)
             transpose(rows_at + 8 * i, 4 * pair, to, _SCORE_BYTES)
+            for j in range(i, i + LANES):
+                prefetch(next_pool + following[j] + 4 * pair)
 
 
 @njit
-def _load_values(pool, v_at, offsets_at, head_dim):
+def _load_values(pool, v_at, offsets_at, positions, head_dim, next_pool, next_at):
     """V of a block, [TILE_POSITIONS / 2, head_dim, 2]."""
-    offsets = words(offsets_at, TILE_POSITIONS)
-    for i in range(0, TILE_POSITIONS, 2):
-        even = halves(pool + offsets[i], head_dim)
-        odd = halves(pool + offsets[i + 1], head_dim)
-        to = ints(v_at + 2 * head_dim * i, head_dim)
-        for d in range(head_dim):
-            to[d] = np.int32(even[d]) | (np.int32(odd[d]) << np.int32(16))
+    offsets, following = words(offsets_at, TILE_POSITIONS), words(next_at, TILE_POSITIONS)
+    for i in range(0, positions, 2):
+        for byte in range(0, 2 * head_dim, 4 * LANES):
+            interleave(
+                pool + offsets[i] + byte, pool + offsets[i + 1] + byte,
+                v_at + 2 * (head_dim * i + byte),
+            )  # fmt: skip
+            prefetch(next_pool + following[i] + byte)
+            prefetch(next_pool + following[i + 1] + byte)
 
 
 @njit(fastmath={*FAST, "nnan"})  # a maximum becomes vectors only if there is no NaN
@@ -188,7 +214,6 @@ def _soften(scores_at, weights_at, out_at, highest_at, totals_at, rows, head_dim
     """
     highest = floats(highest_at, rows)
     for row in range(rows):
-        scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
         totals = floats(totals_at + 4 * LANES * row, LANES)
         most = greatest_score(scores_at + _SCORE_BYTES * row)
         if most > highest[row]:
@@ -200,21 +225,11 @@ def _soften(scores_at, weights_at, out_at, highest_at, totals_at, rows, head_dim
             for i in range(head_dim):
                 out[i] *= kept
     for row in range(rows):
-        scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
-        weights = halves(weights_at + _WEIGHT_BYTES * row, TILE_POSITIONS)
-        totals = floats(totals_at + 4 * LANES * row, LANES)
         # Where nothing was seen yet the highest is that of masked scores: they count for nothing.
-        most = max(highest[row], LOWEST)
-        for i in range(_QUARTER):
-            first = coarse_power_of_two(scores[i] - most)
-            second = coarse_power_of_two(scores[_QUARTER + i] - most)
-            third = coarse_power_of_two(scores[2 * _QUARTER + i] - most)
-            fourth = coarse_power_of_two(scores[3 * _QUARTER + i] - most)
-            weights[i] = half_of(first)
-            weights[_QUARTER + i] = half_of(second)
-            weights[2 * _QUARTER + i] = half_of(third)
-            weights[3 * _QUARTER + i] = half_of(fourth)
-            totals[i] += (first + second) + (third + fourth)
+        _weigh(
+            scores_at + _SCORE_BYTES * row, weights_at + _WEIGHT_BYTES * row,
+            totals_at + 4 * LANES * row, max(highest[row], LOWEST),
+        )  # fmt: skip
 
 
 @njit(fastmath=FAST)

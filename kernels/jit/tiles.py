@@ -9,6 +9,9 @@
                   [2]      over all of [0, 64)
 
 A query that is in one tile has its result there; the others' parts are merged afterwards.
+
+Where there is work enough for all threads, a tile of few queries is computed for several heads at
+once: K and V of a position lie side by side for all heads, and memory is fastest read in order.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 TILE_ROWS = 96
 # Positions whose K and V are in the cache at once.
 TILE_POSITIONS = 64
-# So many pieces of work for the whole batch, if need be by cutting long runs: threads end together.
-_PIECES = 24
+# So many pieces of work for each thread, if need be by cutting long runs: threads end together.
+_PIECES = 12
 _LEAST_CUT = 2 * TILE_POSITIONS
 # What reading a position costs, in query heads that are multiplied with it.
 _READ = 12
@@ -39,22 +42,32 @@ _READ = 12
 class Tiles:
     """The tiles of a batch of T tokens, as the kernels take them. All arrays are int64."""
 
-    runs: np.ndarray  # [tiles, 5]: first member, members, slot, start, end of the run of positions
+    # [pieces, 7]: first member, members, slot, start, end of the run of positions, first head of
+    # K and V, heads
+    runs: np.ndarray
     members: np.ndarray  # [members, 2]: token, and the place of its part, −1 if it has only one
     positions: np.ndarray  # [T]
     merges: np.ndarray  # [n, 3]: token, its first part, its parts; for those with several
     parts: int
 
 
+_Run = tuple["range | list[int]", int, int, int]  # tokens, slot, start, end
+
+
 @dataclass(slots=True)
 class _Layout:
     """Tiles as they are found."""
 
-    runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    kv_heads: int
+    runs: list[tuple[int, int, int, int, int, int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
-    def add(self, tokens: Sequence[int], slot: int, start: int, end: int) -> None:
-        self.runs.append((len(self.tokens), len(tokens), slot, start, end))
+    def add(self, tokens: Sequence[int], slot: int, start: int, end: int, together: int) -> None:
+        """A tile, for `together` heads at once."""
+        first, count = len(self.tokens), len(tokens)
+        for head in range(0, self.kv_heads, together):
+            heads = min(together, self.kv_heads - head)
+            self.runs.append((first, count, slot, start, end, head, heads))
         self.tokens += tokens
 
 
@@ -66,17 +79,27 @@ def lay_out(
     *,
     group: int,
     kv_heads: int,
+    threads: int,
 ) -> Tiles:
     """The tiles for a batch; see `KernelSet.plan`. `group` query heads share a K and V head."""
     most = max(1, TILE_ROWS // group)
-    runs = list(_runs(q_indptr, kv_lens, slots, segments, most))
-    costs = [(end - start) * (_READ + len(tokens) * group) for tokens, _, start, end in runs]
-    fair = sum(costs) * kv_heads / _PIECES
-    layout = _Layout()
-    for (tokens, slot, start, end), cost in zip(runs, costs, strict=True):
+
+    def cost_of(run: _Run) -> int:
+        tokens, _, start, end = run
+        return (end - start) * (_READ + len(tokens) * group)
+
+    # The longest first: then threads end together.
+    runs = sorted(_runs(q_indptr, kv_lens, slots, segments, most), key=cost_of, reverse=True)
+    fair = sum(map(cost_of, runs)) * kv_heads / (_PIECES * threads)
+    enough = len(runs) >= _PIECES // kv_heads * threads
+    layout = _Layout(kv_heads)
+    for run in runs:
+        tokens, slot, start, end = run
+        together = min(kv_heads, max(1, most // len(tokens))) if enough else 1
+        cost = cost_of(run) * together
         pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
         for first, last in _cuts(start, end, max(1, int(pieces))):
-            layout.add(tokens, slot, first, last)
+            layout.add(tokens, slot, first, last, together)
     counts: np.ndarray = np.diff(np.array(q_indptr, dtype=np.int64))
     before: np.ndarray = np.array(kv_lens, dtype=np.int64) - np.array(q_indptr[1:])
     positions = np.arange(q_indptr[-1], dtype=np.int64) + np.repeat(before, counts)
@@ -89,14 +112,16 @@ def _runs(
     slots: Sequence[int],
     segments: Sequence[Segment],
     most: int,
-) -> Iterator[tuple[range | list[int], int, int, int]]:
+) -> Iterator[_Run]:
     """Tokens, slot, start and end of each run: the shared ones, then what rows have for themselves.
 
-    A block of a row's queries reads up to its last one; what is later than a query is masked.
+    Queries of a row that fill a tile have nothing to gain from a segment: they read all of the
+    row's positions, up to the last query; what is later than a query is masked.
     """
+    shared_from = [last - (last - first) % most for first, last in itertools.pairwise(q_indptr)]
     own_from = [0] * len(kv_lens)
     for segment in segments:
-        tokens = [t for row in segment.rows for t in range(q_indptr[row], q_indptr[row + 1])]
+        tokens = [t for row in segment.rows for t in range(shared_from[row], q_indptr[row + 1])]
         for row in segment.rows:
             own_from[row] = segment.end
         for first in range(0, len(tokens), most):
@@ -106,7 +131,8 @@ def _runs(
         before = kv_lens[row] - last  # positions are tokens plus this
         for start in range(first, last, most):
             end = min(start + most, last)
-            yield range(start, end), slots[row], own_from[row], before + end
+            begin = own_from[row] if start >= shared_from[row] else 0
+            yield range(start, end), slots[row], begin, before + end
 
 
 def _cuts(start: int, end: int, pieces: int) -> Iterator[tuple[int, int]]:

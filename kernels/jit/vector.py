@@ -116,6 +116,49 @@ def copy_vector(_typing: Any, _source: Any, _to: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+def _on_vectors(generate: Any) -> Any:
+    """The intrinsic that does something with LANES float32 at two addresses, and a factor."""
+
+    @intrinsic
+    def on_vectors(_typing: Any, _source: Any, _to: Any, _factor: Any) -> Any:
+        def emit(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            source, to = (builder.inttoptr(at, _FLOATS.as_pointer()) for at in arguments[:2])
+            x = builder.load(source, align=4)
+            generate(builder, x, to, spread(builder, arguments[2]))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.float32), emit
+
+    return on_vectors
+
+
+def _scale(builder: Any, x: Any, to: Any, factor: Any) -> None:
+    builder.store(builder.fmul(x, factor), to, align=4)
+
+
+def _add_scaled(builder: Any, x: Any, to: Any, factor: Any) -> None:
+    builder.store(multiply_add(builder, x, factor, builder.load(to, align=4)), to, align=4)
+
+
+def multiply_add(builder: Any, left: Any, right: Any, total: Any) -> Any:
+    """Left · right + total of vectors of float32."""
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+    return builder.call(fma, [left, right, total])
+
+
+def spread(builder: Any, number: Any) -> Any:
+    """A number in all lanes of a vector."""
+    undefined = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
+# (source, to, factor): LANES float32 at `to` become factor · source, or have that added.
+scale_vector, add_scaled_vector = _on_vectors(_scale), _on_vectors(_add_scaled)
+
+
 def emit_prefetch(builder: Any, address: Any) -> None:
     """Ask for the cache line at an address, to be read soon; it may be no memory at all."""
     place = builder.inttoptr(address, ir.IntType(8).as_pointer())
@@ -303,7 +346,8 @@ def _chosen_lane(builder: Any, sign: str, vectors: list[Any]) -> Any:
 
 
 # Of 2^r for |r| ≤ 1/2, highest power first: within 1e-4.
-_Q3, _Q2, _Q1, _Q0 = (np.float32(c) for c in (0.055171288, 0.24261109, 0.69326106, 0.99992808))
+POWER_OF_TWO = 0.055171288, 0.24261109, 0.69326106, 0.99992808
+_Q3, _Q2, _Q1, _Q0 = (np.float32(c) for c in POWER_OF_TWO)
 
 
 @njit(inline="always", fastmath=FAST)

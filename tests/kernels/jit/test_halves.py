@@ -8,9 +8,15 @@ import torch
 from hypothesis import given, settings
 from numba import njit
 
-from branchline.kernels.jit.product import HAS_HALF_PRODUCTS, multiply_halves
+from branchline.kernels.jit.product import (
+    HAS_HALF_PRODUCTS,
+    halve_vectors,
+    interleave,
+    multiply_halves,
+    weigh,
+)
 from branchline.kernels.jit.team import jit_is_available
-from branchline.kernels.jit.vector import LANES, coarse_power_of_two, greatest_of
+from branchline.kernels.jit.vector import LANES, coarse_power_of_two, extremes, greatest_of
 
 from .. import test_segments
 from ..test_attention import BATCHES, SCALE, Batch, attention, make_batch, run
@@ -104,6 +110,45 @@ def test_products(rows: int, vectors: int, inner: int) -> None:
     torch.testing.assert_close(c.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_scores_become_weights() -> None:
+    row = weigh(4)
+
+    @njit
+    def call(scores, weights, totals, highest):
+        row(scores, weights, totals, highest)
+
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4 * LANES, generator=generator) * 20
+    scores[3], scores[20] = -1e30, float(scores.max()) - 140  # masked; all but nothing
+    highest = float(scores.max())
+    weights = torch.zeros(4 * LANES, dtype=torch.bfloat16)
+    totals = torch.ones(LANES)
+    call(scores.data_ptr(), weights.data_ptr(), totals.data_ptr(), np.float32(highest))
+    wanted = torch.exp2(scores.double() - highest)
+    torch.testing.assert_close(weights.double(), wanted, rtol=2**-8, atol=1e-38)
+    assert weights[3] == 0
+    torch.testing.assert_close(totals.double(), 1 + wanted.view(4, LANES).sum(0), rtol=2e-4, atol=0)
+
+
+def test_rows_in_pairs_and_scaled() -> None:
+    @njit
+    def pair(even, odd, to):
+        interleave(even, odd, to)
+
+    @njit
+    def halve(source, to, factor):
+        halve_vectors(source, to, factor)
+
+    x = torch.randn(2, 2 * LANES, generator=torch.Generator().manual_seed(0))
+    found = torch.zeros(2, 2 * LANES, dtype=torch.bfloat16)
+    for source, to in zip(x, found, strict=True):
+        halve(source.data_ptr(), to.data_ptr(), np.float32(3))
+    assert torch.equal(found, (3 * x).bfloat16())
+    pairs = torch.zeros(2 * LANES, 2, dtype=torch.bfloat16)
+    pair(found[0].data_ptr(), found[1].data_ptr(), pairs.data_ptr())
+    assert torch.equal(pairs, found.t())
+
+
 def test_powers_of_two() -> None:
     @njit
     def all_powers(x, out):
@@ -119,6 +164,20 @@ def test_powers_of_two() -> None:
     all_powers(low, found)
     assert (found >= 0).all()
     assert (found < 2e-38).all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 4 * LANES - 1, 4 * LANES, 4 * LANES + 3, 600])
+def test_the_extremes(count: int) -> None:
+    @njit
+    def call(address, count):
+        return extremes(address, count)
+
+    random = np.random.default_rng(count)
+    for place in range(0, count, 1 + count // 9):
+        x = random.standard_normal(count + 1).astype(np.float32)
+        x[count] = 1e9
+        x[place] *= 100
+        assert call(x.ctypes.data, count) == (x[:count].min(), x[:count].max())
 
 
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
