@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from branchline.constraint import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from branchline.grammar import Grammar
 
@@ -51,3 +51,18 @@ def call_grammar(schemas: Mapping[str, object], *, free: bool, several: bool) ->
         head = json.dumps(f'\n{{"name": {json.dumps(name)}, "arguments": ')
         lines += [f"rest_{at}: {head} args_{at} {tail}", f"args_{at}: %json {json.dumps(schema)}"]
     return checked("lark", "\n".join(lines))
+
+
+def manual(functions: Iterable[Mapping[str, object]]) -> str:
+    """What to tell a model whose template knows of no tools: what it may call, and how.
+
+    Args:
+        functions: each with its "name", "description" and "parameters", a JSON Schema.
+    """
+    lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    example = f'{BEGIN}\n{{"name": <function>, "arguments": {{<name>: <value>, …}}}}\n{END}'
+    return (
+        f"You can call these functions:\n{lines}\n"
+        f"To call one, write\n{example}\n"
+        "and nothing after it but further calls. The results come in the next message."
+    )

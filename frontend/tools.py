@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from branchline.call_grammar import BEGIN, END, call_grammar
+from branchline.call_grammar import BEGIN, call_grammar, manual
 from branchline.errors import InvalidRequest
 from branchline.tool import Tool, ToolCall
 from branchline.typed import InvalidValue
@@ -98,16 +98,9 @@ def describe_tools(functions: Sequence[Callable[..., Any]]) -> str:
     Raises:
         InvalidRequest: one of them cannot be a tool.
     """
-    listed = [
+    return manual(
         {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         for tool in _by_name(functions).values()
-    ]
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in listed)
-    example = f'{BEGIN}\n{{"name": <function>, "arguments": {{<name>: <value>, …}}}}\n{END}'
-    return (
-        f"You can call these functions:\n{lines}\n"
-        f"To call one, write\n{example}\n"
-        "and nothing after it but further calls. The results come in the next message."
     )
 
 

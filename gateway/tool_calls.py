@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from branchline.call_grammar import BEGIN, END
+from branchline.call_grammar import BEGIN, END, manual
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -130,20 +130,11 @@ def described(messages: Sequence[dict[str, Any]], tools: Sequence[Tool]) -> list
             told.append(one)
     if not tools:
         return told
-    manual = _manual(tools)
+    text = manual(tool.as_data()["function"] for tool in tools)
     if told and told[0]["role"] in {"system", "developer"}:
         first = told[0]
-        return [{**first, "content": f"{first['content'] or ''}\n\n{manual}"}, *told[1:]]
-    return [{"role": "system", "content": manual}, *told]
-
-
-def _manual(tools: Sequence[Tool]) -> str:
-    functions = "\n".join(json.dumps(tool.as_data()["function"]) for tool in tools)
-    return (
-        f"You can call these functions, each described by a line of JSON:\n{functions}\n"
-        "To call one, write its name and its arguments in this form, and the result will be given "
-        f'to you:\n{BEGIN}\n{{"name": "the name", "arguments": {{}}}}\n{END}'
-    )
+        return [{**first, "content": f"{first['content'] or ''}\n\n{text}"}, *told[1:]]
+    return [{"role": "system", "content": text}, *told]
 
 
 def _as_text(message: dict[str, Any]) -> dict[str, Any]:

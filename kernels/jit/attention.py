@@ -15,7 +15,8 @@ import torch
 from numba import njit
 
 from branchline.kernels.jit.arena import empty
-from branchline.kernels.jit.product import multiply_floats, transpose
+from branchline.kernels.jit.product import multiply_floats
+from branchline.kernels.jit.reductions import greatest_of
 from branchline.kernels.jit.team import Kernel, bits, scratch
 from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS, lay_out
 from branchline.kernels.jit.vector import (
@@ -27,10 +28,10 @@ from branchline.kernels.jit.vector import (
     exp,
     float_of_bits,
     floats,
-    greatest_of,
     ints,
     prefetch,
     scale_vector,
+    transpose,
     words,
 )
 

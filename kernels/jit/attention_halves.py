@@ -24,13 +24,8 @@ from branchline.kernels.jit.attention import (
     store,
     zero_row,
 )
-from branchline.kernels.jit.product import (
-    halve_vectors,
-    interleave,
-    multiply_halves,
-    transpose,
-    weigh,
-)
+from branchline.kernels.jit.halves import halve_vectors, interleave, weigh
+from branchline.kernels.jit.product import multiply_halves
 from branchline.kernels.jit.team import Kernel
 from branchline.kernels.jit.tiles import TILE_POSITIONS, TILE_ROWS
 from branchline.kernels.jit.vector import (
@@ -41,6 +36,7 @@ from branchline.kernels.jit.vector import (
     float_of_bits,
     floats,
     prefetch,
+    transpose,
     words,
 )
 

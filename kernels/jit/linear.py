@@ -28,6 +28,7 @@ from branchline.kernels.jit.product import (
     multiply_bytes_panel,
     multiply_floats_panel,
 )
+from branchline.kernels.jit.reductions import extremes
 from branchline.kernels.jit.team import Kernel, scratch
 from branchline.kernels.jit.vector import (
     FAST,
@@ -35,7 +36,6 @@ from branchline.kernels.jit.vector import (
     claim,
     coarse_power_of_two,
     exp,
-    extremes,
     floats,
     lesser,
     nearest,

@@ -12,17 +12,17 @@ are added to an int32 (VNNI). All move on by 4 bytes of the left matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from branchline.kernels.jit.halves import BFloat
 from branchline.kernels.jit.vector import (
     FEATURES,
     LANES,
-    POWER_OF_TWO,
     WORD,
     emit_prefetch,
     multiply_add,
@@ -43,19 +43,6 @@ _FLOATS, _INTS, _BYTES = (
     ir.VectorType(_INT, LANES),
     ir.VectorType(ir.IntType(8), 4 * LANES),
 )
-
-
-class _BFloat(ir.Type):  # type: ignore[misc]
-    """LLVM's bfloat, which llvmlite has no name for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +71,7 @@ class _Halves(_Floats):
     vector: Any = _INTS
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
-        halves = ir.VectorType(_BFloat(), 2 * LANES)
+        halves = ir.VectorType(BFloat(), 2 * LANES)
         kind = ir.FunctionType(_FLOATS, [_FLOATS, halves, halves])
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
         dot = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -245,135 +232,33 @@ class _Block:
         ]
 
 
-@intrinsic
-def transpose(_t: Any, _rows: Any, _byte: Any, _to: Any, _stride: Any) -> Any:
-    """Transpose a square of LANES float32, whose rows lie anywhere.
+class _Call(NamedTuple):
+    """What a block is called with; see `_block`."""
 
-    Its arguments: the address of the rows' addresses, the byte in each row where the square begins,
-    the address of the transposed square and the bytes from row to row of it.
-    """
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        addresses, byte, to, stride = arguments
-        rows = []
-        for row in range(LANES):
-            at = builder.inttoptr(builder.add(addresses, WORD(8 * row)), WORD.as_pointer())
-            place = builder.add(builder.load(at), byte)
-            rows.append(builder.load(builder.inttoptr(place, _FLOATS.as_pointer()), align=4))
-        half = LANES // 2
-        low = [lane // 2 + lane % 2 * LANES for lane in range(LANES)]
-        masks = [ir.Constant(_INTS, [lane + first for lane in low]) for first in (0, half)]
-        for _ in range(LANES.bit_length() - 1):  # each turns the numbering of all numbers by a bit
-            rows = [
-                builder.shuffle_vector(rows[row], rows[row + half], mask)
-                for row in range(half)
-                for mask in masks
-            ]
-        for row, vector in enumerate(rows):
-            place = builder.add(to, builder.mul(stride, WORD(row)))
-            builder.store(vector, builder.inttoptr(place, _FLOATS.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4), generate
+    a: int
+    a_stride: int
+    b: int
+    b_stride: int
+    c: int
+    c_stride: int
+    inner: int
+    base: int
+    base_stride: int
+    ahead: int
+    pace: int
+    frame: int
+    tokens: int
 
 
-def weigh(vectors: int) -> Any:
-    """The intrinsic that makes a row of scores weights of bfloat16, 2^(score − highest).
-
-    Its arguments: the addresses of `vectors` · LANES scores, of as many weights and of LANES
-    totals, to which the weights are added; a score that none is higher than. Weights are within
-    1e-4 of themselves before they are rounded.
-    """
-
-    @intrinsic
-    def weigh_row(_t: Any, _scores: Any, _weights: Any, _totals: Any, _highest: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            scores, weights, totals = (
-                builder.inttoptr(at, kind.as_pointer())
-                for at, kind in zip(arguments, (_FLOATS, _INTS, _FLOATS), strict=False)
-            )
-            highest = spread(builder, arguments[3])
-            found = []
-            for vector in range(vectors):
-                score = builder.load(builder.gep(scores, [WORD(vector)]), align=4)
-                found.append(_power_of_two(builder, builder.fsub(score, highest)))
-            for pair in range(vectors // 2):
-                halves = _halves_of(builder, *found[2 * pair : 2 * pair + 2])
-                builder.store(halves, builder.gep(weights, [WORD(pair)]), align=4)
-            while len(found) > 1:
-                found = [*found[2:], builder.fadd(*found[:2])]
-            builder.store(builder.fadd(builder.load(totals, align=4), *found), totals, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3, types.float32), generate
-
-    return weigh_row
-
-
-@intrinsic
-def halve_vectors(_t: Any, _source: Any, _to: Any, _factor: Any) -> Any:
-    """2 · LANES float32, times a factor, as bfloat16 to another address."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        source = builder.inttoptr(arguments[0], _FLOATS.as_pointer())
-        to = builder.inttoptr(arguments[1], _INTS.as_pointer())
-        factor = spread(builder, arguments[2])
-        vectors = [builder.load(builder.gep(source, [WORD(i)]), align=4) for i in range(2)]
-        halves = _halves_of(builder, *(builder.fmul(vector, factor) for vector in vectors))
-        builder.store(halves, to, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), generate
-
-
-def _power_of_two(builder: Any, x: Any) -> Any:
-    """2^x of a vector, at most 0."""
-
-    def constant(number: float) -> Any:
-        return ir.Constant(_FLOATS, [number] * LANES)
-
-    def intrinsic_of(name: str, *arguments: Any) -> Any:
-        kind = ir.FunctionType(_FLOATS, [argument.type for argument in arguments])
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, arguments)
-
-    whole = intrinsic_of(f"llvm.rint.v{LANES}f32", x)
-    rest = builder.fsub(x, whole)
-    p = constant(POWER_OF_TWO[0])
-    for coefficient in POWER_OF_TWO[1:]:
-        p = multiply_add(builder, p, rest, constant(coefficient))
-    mask, rounding = ir.IntType(LANES)(-1), _INT(4)
-    return intrinsic_of("llvm.x86.avx512.mask.scalef.ps.512", p, whole, p, mask, rounding)
-
-
-def _halves_of(builder: Any, low: Any, high: Any) -> Any:
-    """Two vectors as bfloat16, the nearest, in one."""
-    halves = ir.VectorType(_BFloat(), 2 * LANES)
-    kind = ir.FunctionType(halves, [_FLOATS, _FLOATS])
-    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    function = cgutils.get_or_insert_function(builder.module, kind, name)
-    return builder.bitcast(builder.call(function, [high, low]), _INTS)
-
-
-@intrinsic
-def interleave(_t: Any, _even: Any, _odd: Any, _to: Any) -> Any:
-    """Two rows of 2 · LANES bfloat16 in pairs, one of each row side by side."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        half, count = ir.IntType(16), 2 * LANES
-        rows = [
-            builder.load(builder.inttoptr(at, ir.VectorType(half, count).as_pointer()), align=2)
-            for at in arguments[:2]
-        ]
-        to = builder.inttoptr(arguments[2], ir.VectorType(half, count).as_pointer())
-        for part in range(2):
-            lanes = [i // 2 + i % 2 * count + part * LANES for i in range(count)]
-            mask = ir.Constant(ir.VectorType(_INT, count), lanes)
-            pairs = builder.shuffle_vector(*rows, mask)
-            builder.store(pairs, builder.gep(to, [WORD(part)]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), generate
+@njit(inline="always")
+def _below(call, rows):
+    """The block that lies `rows` rows further down."""
+    return _Call(
+        call.a + rows * call.a_stride, call.a_stride, call.b, call.b_stride,
+        call.c + rows * call.c_stride, call.c_stride, call.inner,
+        call.base + rows * call.base_stride, call.base_stride,
+        call.ahead + call.inner * call.pace, call.pace, call.frame, call.tokens + 8 * rows,
+    )  # fmt: skip
 
 
 def _strip(kind: Any, vectors: int, *, fetches: bool) -> Any:
@@ -382,47 +267,21 @@ def _strip(kind: Any, vectors: int, *, fetches: bool) -> Any:
     whole = _block(kind, BLOCK_ROWS, vectors, 2 * fetches)
 
     @njit
-    def strip(
-        a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, ahead, pace, frame,
-        tokens,
-    ):  # fmt: skip
+    def strip(call, rows):
         while rows >= BLOCK_ROWS:
-            whole(
-                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
-                frame, tokens,
-            )  # fmt: skip
-            a += BLOCK_ROWS * a_stride
-            c += BLOCK_ROWS * c_stride
-            base += BLOCK_ROWS * base_stride
-            ahead += inner * pace
-            tokens += 8 * BLOCK_ROWS
+            whole(*call)
+            call = _below(call, BLOCK_ROWS)
             rows -= BLOCK_ROWS
         if rows >= 4:
-            four(
-                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
-                frame, tokens,
-            )  # fmt: skip
-            a += 4 * a_stride
-            c += 4 * c_stride
-            base += 4 * base_stride
-            ahead += inner * pace
-            tokens += 8 * 4
+            four(*call)
+            call = _below(call, 4)
             rows -= 4
         if rows == 3:
-            three(
-                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
-                frame, tokens,
-            )  # fmt: skip
+            three(*call)
         elif rows == 2:
-            two(
-                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
-                frame, tokens,
-            )  # fmt: skip
+            two(*call)
         elif rows == 1:
-            one(
-                a, a_stride, b, b_stride, c, c_stride, inner, base, base_stride, ahead, pace,
-                frame, tokens,
-            )  # fmt: skip
+            one(*call)
 
     return strip
 
@@ -433,20 +292,20 @@ def _multiplier(kind: Any) -> Any:
 
     @njit
     def multiply(a, a_stride, b, b_stride, c, c_stride, rows, vectors, inner, base, base_stride):
-        while vectors >= BLOCK_VECTORS:
-            wide(a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, 0, 0, 0, 0)
-            b += PANEL_BYTES
-            c += PANEL_BYTES
-            base += PANEL_BYTES
-            vectors -= BLOCK_VECTORS
+        byte = 0
         while vectors > 0:
-            narrow(
-                a, a_stride, b, b_stride, c, c_stride, rows, inner, base, base_stride, 0, 0, 0, 0
-            )
-            b += LANES * 4
-            c += LANES * 4
-            base += LANES * 4
-            vectors -= 1
+            call = _Call(
+                a, a_stride, b + byte, b_stride, c + byte, c_stride, inner, base + byte,
+                base_stride, 0, 0, 0, 0,
+            )  # fmt: skip
+            if vectors >= BLOCK_VECTORS:
+                wide(call, rows)
+                byte += PANEL_BYTES
+                vectors -= BLOCK_VECTORS
+            else:
+                narrow(call, rows)
+                byte += LANES * 4
+                vectors -= 1
 
     return multiply
 
@@ -460,17 +319,15 @@ def _panel_multiplier(kind: Any) -> Any:
     def multiply(
         a, a_stride, b, c, c_stride, rows, vectors, inner, base, base_stride, ahead, frame, tokens
     ):
-        pace = PANEL_BYTES // max(1, (rows + BLOCK_ROWS - 1) // BLOCK_ROWS)
+        passes = (rows + BLOCK_ROWS - 1) // BLOCK_ROWS
+        call = _Call(
+            a, a_stride, b, PANEL_BYTES, c, c_stride, inner, base, base_stride, ahead,
+            PANEL_BYTES // max(1, passes), frame, tokens,
+        )  # fmt: skip
         if vectors == 1:
-            narrow(
-                a, a_stride, b, PANEL_BYTES, c, c_stride, rows, inner, base, base_stride, 0, 0,
-                frame, tokens,
-            )  # fmt: skip
+            narrow(call, rows)
         else:
-            wide(
-                a, a_stride, b, PANEL_BYTES, c, c_stride, rows, inner, base, base_stride, ahead,
-                pace, frame, tokens,
-            )  # fmt: skip
+            wide(call, rows)
 
     return multiply
 

@@ -116,6 +116,41 @@ def copy_vector(_typing: Any, _source: Any, _to: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+@intrinsic
+def transpose(_t: Any, _rows: Any, _byte: Any, _to: Any, _stride: Any) -> Any:
+    """Transpose a square of LANES float32, whose rows lie anywhere.
+
+    Its arguments: the address of the rows' addresses, the byte in each row where the square begins,
+    the address of the transposed square and the bytes from row to row of it.
+    """
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        addresses, byte, to, stride = arguments
+        rows = []
+        for row in range(LANES):
+            at = builder.inttoptr(builder.add(addresses, WORD(8 * row)), WORD.as_pointer())
+            place = builder.add(builder.load(at), byte)
+            rows.append(builder.load(builder.inttoptr(place, _FLOATS.as_pointer()), align=4))
+        half = LANES // 2
+        low = [lane // 2 + lane % 2 * LANES for lane in range(LANES)]
+        masks = [
+            ir.Constant(ir.VectorType(ir.IntType(32), LANES), [lane + first for lane in low])
+            for first in (0, half)
+        ]
+        for _ in range(LANES.bit_length() - 1):  # each turns the numbering of all numbers by a bit
+            rows = [
+                builder.shuffle_vector(rows[row], rows[row + half], mask)
+                for row in range(half)
+                for mask in masks
+            ]
+        for row, vector in enumerate(rows):
+            place = builder.add(to, builder.mul(stride, WORD(row)))
+            builder.store(vector, builder.inttoptr(place, _FLOATS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), generate
+
+
 def _on_vectors(generate: Any) -> Any:
     """The intrinsic that does something with LANES float32 at two addresses, and a factor."""
 
@@ -252,97 +287,6 @@ def exp(x):
 def half_of(x):
     """The bits of the bfloat16 nearest to a float32 that is a number; halves away from 0."""
     return np.uint16(np.uint32(bits_of_float(x) + np.int32(0x8000)) >> np.uint32(16))
-
-
-@intrinsic
-def _vector_extremes(_typing: Any, _address: Any, _count: Any) -> Any:
-    """`extremes` of at least 4 · LANES."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address, count = arguments
-        before = builder.block
-        loop, after = builder.append_basic_block("blocks"), builder.append_basic_block("found")
-        first = [_vector_at(builder, address, vector) for vector in range(4)]
-        last = builder.sub(count, WORD(4 * LANES))
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        place = builder.phi(WORD)
-        least = [builder.phi(_FLOATS) for _ in first]
-        most = [builder.phi(_FLOATS) for _ in first]
-        at = builder.add(address, builder.mul(place, WORD(4)))
-        here = [_vector_at(builder, at, vector) for vector in range(4)]
-        lower = [_chosen_of(builder, "<", *pair) for pair in zip(least, here, strict=True)]
-        higher = [_chosen_of(builder, ">", *pair) for pair in zip(most, here, strict=True)]
-        following = builder.add(place, WORD(4 * LANES))
-        beyond = builder.icmp_signed(">", following, last)
-        following = builder.select(beyond, last, following)  # some once more, at the end
-        for phi, begin, result in zip([*least, *most], first * 2, [*lower, *higher], strict=True):
-            phi.add_incoming(begin, before)
-            phi.add_incoming(result, loop)
-        place.add_incoming(WORD(0), before)
-        place.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("==", place, last), after, loop)
-        builder.position_at_end(after)
-        found = _chosen_lane(builder, "<", lower), _chosen_lane(builder, ">", higher)
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(types.float32, 2)(types.int64, types.int64), generate
-
-
-@njit
-def extremes(address, count):
-    """The least and the greatest of `count` float32 at an address, no NaN.
-
-    In Numba's words it would be a chain of comparisons, each waiting for the one before.
-    """
-    if count >= 4 * LANES:
-        return _vector_extremes(address, count)
-    x = floats(address, count)
-    least = most = x[0]
-    for i in range(1, count):
-        least, most = lesser(least, x[i]), greater(most, x[i])
-    return least, most
-
-
-def greatest_of(vectors: int) -> Any:
-    """The intrinsic that finds the greatest of `vectors` · LANES float32 at an address, no NaN."""
-
-    @intrinsic
-    def greatest(_typing: Any, _address: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            found = [_vector_at(builder, arguments[0], vector) for vector in range(vectors)]
-            return _chosen_lane(builder, ">", found)
-
-        return types.float32(types.int64), generate
-
-    return greatest
-
-
-def _vector_at(builder: Any, address: Any, vector: int) -> Any:
-    at = builder.inttoptr(address, _FLOATS.as_pointer())
-    return builder.load(builder.gep(at, [WORD(vector)]), align=4)
-
-
-def _chosen_of(builder: Any, sign: str, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_ordered(sign, a, b), a, b)
-
-
-def _chosen_lane(builder: Any, sign: str, vectors: list[Any]) -> Any:
-    """The one of all lanes of some vectors that is `sign` than all others."""
-    while len(vectors) > 1:
-        vectors = [_chosen_of(builder, sign, *vectors[:2]), *vectors[2:]]
-    (chosen,), width = vectors, LANES
-    while width > 1:
-        width //= 2
-        lanes = ir.VectorType(ir.IntType(32), width)
-        low, high = (
-            builder.shuffle_vector(
-                chosen, chosen, ir.Constant(lanes, list(range(first, first + width)))
-            )
-            for first in (0, width)
-        )
-        chosen = _chosen_of(builder, sign, low, high)
-    return builder.extract_element(chosen, ir.IntType(32)(0))
 
 
 # Of 2^r for |r| ≤ 1/2, highest power first: within 1e-4.

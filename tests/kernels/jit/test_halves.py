@@ -8,15 +8,11 @@ import torch
 from hypothesis import given, settings
 from numba import njit
 
-from branchline.kernels.jit.product import (
-    HAS_HALF_PRODUCTS,
-    halve_vectors,
-    interleave,
-    multiply_halves,
-    weigh,
-)
+from branchline.kernels.jit.halves import halve_vectors, interleave, weigh
+from branchline.kernels.jit.product import HAS_HALF_PRODUCTS, multiply_halves
+from branchline.kernels.jit.reductions import extremes, greatest_of
 from branchline.kernels.jit.team import jit_is_available
-from branchline.kernels.jit.vector import LANES, coarse_power_of_two, extremes, greatest_of
+from branchline.kernels.jit.vector import LANES, coarse_power_of_two
 
 from .. import test_segments
 from ..test_attention import BATCHES, SCALE, Batch, attention, make_batch, run

@@ -11,9 +11,8 @@ from branchline.kernels.jit.product import (
     multiply_bytes_panel,
     multiply_floats,
     multiply_floats_panel,
-    transpose,
 )
-from branchline.kernels.jit.vector import LANES, exp
+from branchline.kernels.jit.vector import LANES, exp, transpose
 
 SIZES = [(1, 1, 1), (6, 4, 7), (7, 5, 64), (3, 2, 9), (17, 1, 3), (4, 9, 16), (5, 4, 2)]
 
