@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 NOTHING = np.float32(-1e30)  # less than any score: what is masked, and where a maximum begins
 LOWEST = np.float32(-1e29)
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_SCORE_VECTORS = TILE_POSITIONS // LANES
 _SCORE_BYTES = 4 * TILE_POSITIONS
 greatest_score = greatest_of(TILE_POSITIONS // LANES)  # of a row's over a block
 
@@ -188,14 +187,16 @@ def _attend(address):
             )  # fmt: skip
         _start(out_at, highest_at, total_at, heads * rows_here, head_dim)
         seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
-        upcoming = claim(address)
+        upcoming = count_runs
         for block in range(start, end, TILE_POSITIONS):
             positions = min(TILE_POSITIONS, end - block)
             vectors = (positions + LANES - 1) // LANES
             if block + TILE_POSITIONS < end:
                 next_first = first
                 find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
-            elif upcoming < count_runs:
+            else:
+                upcoming = claim(address)
+            if upcoming < count_runs:
                 run = words(plan[0] + 56 * upcoming, 7)
                 next_first = run[5]
                 find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)
@@ -292,7 +293,7 @@ def fetch(pool, offsets_at, first, row_bytes):
 
 @njit
 def _load_keys(pool, k_at, offsets_at, vectors, rows_at, head_dim, next_pool, next_at):
-    """Kᵀ of a block, [head_dim, TILE_POSITIONS]; those of the next are fetched meanwhile."""
+    """Kᵀ of a block, [head_dim, TILE_POSITIONS]; the next head's or block's are fetched too."""
     offsets, rows = words(offsets_at, TILE_POSITIONS), words(rows_at, TILE_POSITIONS)
     following = words(next_at, TILE_POSITIONS)
     for i in range(vectors * LANES):
@@ -307,7 +308,7 @@ def _load_keys(pool, k_at, offsets_at, vectors, rows_at, head_dim, next_pool, ne
 
 @njit
 def _load_values(pool, v_at, offsets_at, positions, head_dim, next_pool, next_at):
-    """V of a block, [TILE_POSITIONS, head_dim]; those of the next are fetched meanwhile."""
+    """V of a block, [TILE_POSITIONS, head_dim]; the next head's or block's are fetched too."""
     offsets, following = words(offsets_at, TILE_POSITIONS), words(next_at, TILE_POSITIONS)
     for i in range(positions):
         for byte in range(0, 4 * head_dim, 4 * LANES):
@@ -342,7 +343,6 @@ def _soften(scores_at, out_at, highest_at, total_at, rows, head_dim):
     """Scores become weights under the highest score so far; what came before is scaled to it."""
     highest, total = floats(highest_at, rows), floats(total_at, rows)
     for row in range(rows):
-        scores = floats(scores_at + _SCORE_BYTES * row, TILE_POSITIONS)
         most = greatest_score(scores_at + _SCORE_BYTES * row)
         if most > highest[row]:
             kept = exp(highest[row] - most)

@@ -100,14 +100,16 @@ def _attend(address):
             )  # fmt: skip
         _start(out_at, highest_at, totals_at, heads * rows_here, head_dim)
         seen_by_all = words(positions_at + 8 * words(members_at, 1)[0], 1)[0] + 1
-        upcoming = claim(address)
+        upcoming = count_runs
         for block in range(start, end, TILE_POSITIONS):
             positions = min(TILE_POSITIONS, end - block)
             vectors = (positions + LANES - 1) // LANES
             if block + TILE_POSITIONS < end:
                 next_first = first
                 find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
-            elif upcoming < count_runs:
+            else:
+                upcoming = claim(address)
+            if upcoming < count_runs:
                 run = words(plan[0] + 56 * upcoming, 7)
                 next_first = run[5]
                 find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)

@@ -263,8 +263,9 @@ def _below(call, rows):
 
 def _strip(kind: Any, vectors: int, *, fetches: bool) -> Any:
     """C = base + a b of any number of rows, for columns of one block's width."""
-    one, two, three, four = (_block(kind, n, vectors, 4 * fetches) for n in (1, 2, 3, 4))
-    whole = _block(kind, BLOCK_ROWS, vectors, 2 * fetches)
+    lines = -(-PANEL_BYTES // 64) if fetches else 0  # of a step's row of the next panel
+    one, two, three, four = (_block(kind, n, vectors, lines) for n in (1, 2, 3, 4))
+    whole = _block(kind, BLOCK_ROWS, vectors, min(2, lines))  # seldom the only one
 
     @njit
     def strip(call, rows):
@@ -319,7 +320,8 @@ def _panel_multiplier(kind: Any) -> Any:
     def multiply(
         a, a_stride, b, c, c_stride, rows, vectors, inner, base, base_stride, ahead, frame, tokens
     ):
-        passes = (rows + BLOCK_ROWS - 1) // BLOCK_ROWS
+        rest = rows % BLOCK_ROWS
+        passes = rows // BLOCK_ROWS + (1 if rest > 0 else 0) + (1 if rest > 4 else 0)
         call = _Call(
             a, a_stride, b, PANEL_BYTES, c, c_stride, inner, base, base_stride, ahead,
             PANEL_BYTES // max(1, passes), frame, tokens,

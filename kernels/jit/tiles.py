@@ -10,8 +10,8 @@
 
 A query that is in one tile has its result there; the others' parts are merged afterwards.
 
-Where there is work enough for all threads, a tile of few queries is computed for several heads at
-once: K and V of a position lie side by side for all heads, and memory is fastest read in order.
+A tile of few queries is computed for several heads at once, if that leaves work for all threads: K
+and V of a position lie side by side for all heads, and memory is fastest read in order.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TILE_ROWS = 96
 TILE_POSITIONS = 64
 # So many pieces of work for each thread, if need be by cutting long runs: threads end together.
 _PIECES = 12
+_LEAST_PIECES = 4  # for each thread: no heads are put together where that would leave fewer
 _LEAST_CUT = 2 * TILE_POSITIONS
 # What reading a position costs, in query heads that are multiplied with it.
 _READ = 12
@@ -91,11 +92,11 @@ def lay_out(
     # The longest first: then threads end together.
     runs = sorted(_runs(q_indptr, kv_lens, slots, segments, most), key=cost_of, reverse=True)
     fair = sum(map(cost_of, runs)) * kv_heads / (_PIECES * threads)
-    enough = len(runs) >= _PIECES // kv_heads * threads
+    spare = len(runs) * kv_heads // (_LEAST_PIECES * threads)
     layout = _Layout(kv_heads)
     for run in runs:
         tokens, slot, start, end = run
-        together = min(kv_heads, max(1, most // len(tokens))) if enough else 1
+        together = min(kv_heads, max(1, min(spare, most // len(tokens))))
         cost = cost_of(run) * together
         pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
         for first, last in _cuts(start, end, max(1, int(pieces))):
