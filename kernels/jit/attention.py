@@ -154,7 +154,6 @@ def _attend(address):
     kv_heads, group, head_dim, q, out = a[3], a[4], a[5], a[6], a[7]
     k_pool, v_pool, scale = a[8], a[9], float_of_bits(np.int32(a[10]))
     count_runs, positions_at = plan[1], plan[3]
-    table, stride, number = plan[8], plan[9], plan[10]
     rows, row_bytes = max(TILE_ROWS, group), 4 * head_dim
     page_bytes = kv_heads * row_bytes
     at = plan[11] + claim(address + 8) * plan[12]
@@ -171,13 +170,13 @@ def _attend(address):
     zero_row(zeros_at)
     # Where the pages of this block lie, and those of the next, which may be of the next piece.
     now_at, next_at = offsets_at, offsets_at + 8 * TILE_POSITIONS
-    piece, next_first = claim(address), 0
+    piece = claim(address)
     if piece < count_runs:
         run = words(plan[0] + 56 * piece, 7)
-        find(table, stride, number, run[2], run[3], run[4], now_at, page_bytes)
+        find(a[2], run, run[3], now_at, page_bytes)
     while piece < count_runs:
         run = words(plan[0] + 56 * piece, 7)
-        count, slot, start, end, first, heads = run[1], run[2], run[3], run[4], run[5], run[6]
+        count, start, end, first, heads = run[1], run[3], run[4], run[5], run[6]
         members_at = plan[2] + 16 * run[0]
         rows_here = count * group  # of a head
         for head in range(heads):
@@ -191,15 +190,7 @@ def _attend(address):
         for block in range(start, end, TILE_POSITIONS):
             positions = min(TILE_POSITIONS, end - block)
             vectors = (positions + LANES - 1) // LANES
-            if block + TILE_POSITIONS < end:
-                next_first = first
-                find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
-            else:
-                upcoming = claim(address)
-            if upcoming < count_runs:
-                run = words(plan[0] + 56 * upcoming, 7)
-                next_first = run[5]
-                find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)
+            upcoming, next_first = look_ahead(address, a[2], run, block, next_at, page_bytes)
             for head in range(heads):
                 soon_at = next_at if head == heads - 1 else now_at
                 soon = row_bytes * (next_first if head == heads - 1 else first + head + 1)
@@ -261,14 +252,33 @@ def _start(out_at, highest_at, total_at, rows, head_dim):
 
 
 @njit
-def find(table_at, stride, size, slot, block, end, to_at, page_bytes):
-    """Where the pages of a block's positions lie in their pools, in bytes, [TILE_POSITIONS].
+def look_ahead(address, plan_at, run, block, next_at, page_bytes):
+    """Find the pages of the block after this one, or, at the end of a run, of the next piece's.
+
+    Returns that piece, claimed, else one beyond the last; and the first head of what comes next.
+    """
+    plan = words(plan_at, 13)
+    if block + TILE_POSITIONS < run[4]:
+        find(plan_at, run, block + TILE_POSITIONS, next_at, page_bytes)
+        return plan[1], run[5]
+    upcoming = claim(address)
+    if upcoming >= plan[1]:
+        return upcoming, run[5]
+    following = words(plan[0] + 56 * upcoming, 7)
+    find(plan_at, following, following[3], next_at, page_bytes)
+    return upcoming, following[5]
+
+
+@njit
+def find(plan_at, run, block, to_at, page_bytes):
+    """Where the pages of a block of a run lie in their pools, in bytes, [TILE_POSITIONS].
 
     Beyond the end stands the first position again: it is masked, and what it holds is a number.
     """
-    to = words(to_at, TILE_POSITIONS)
-    here = max(0, min(TILE_POSITIONS, end - block))
-    at = table_at + size * (slot * stride + block)
+    plan, to = words(plan_at, 13), words(to_at, TILE_POSITIONS)
+    table, stride, size = plan[8], plan[9], plan[10]
+    here = min(TILE_POSITIONS, run[4] - block)
+    at = table + size * (run[2] * stride + block)
     if size == 4:
         short = ints(at, here)
         for i in range(here):
@@ -277,9 +287,8 @@ def find(table_at, stride, size, slot, block, end, to_at, page_bytes):
         long = words(at, here)
         for i in range(here):
             to[i] = page_bytes * long[i]
-    first = to[0] if here > 0 else 0
     for i in range(here, TILE_POSITIONS):
-        to[i] = first
+        to[i] = to[0]
 
 
 @njit

@@ -20,6 +20,7 @@ from branchline.kernels.jit.attention import (
     fetch,
     find,
     greatest_score,
+    look_ahead,
     mask,
     store,
     zero_row,
@@ -66,7 +67,6 @@ def _attend(address):
     kv_heads, group, head_dim, q, out = a[3], a[4], a[5], a[6], a[7]
     k_pool, v_pool, scale = a[8], a[9], float_of_bits(np.int32(a[10]))
     count_runs, positions_at = plan[1], plan[3]
-    table, stride, number = plan[8], plan[9], plan[10]
     rows, row_bytes, out_bytes = max(TILE_ROWS, group), 2 * head_dim, 4 * head_dim
     page_bytes = kv_heads * row_bytes
     at = plan[11] + claim(address + 8) * plan[12]
@@ -84,13 +84,13 @@ def _attend(address):
     zero_row(zeros_at)
     # Where the pages of this block lie, and those of the next, which may be of the next piece.
     now_at, next_at = offsets_at, offsets_at + 8 * TILE_POSITIONS
-    piece, next_first = claim(address), 0
+    piece = claim(address)
     if piece < count_runs:
         run = words(plan[0] + 56 * piece, 7)
-        find(table, stride, number, run[2], run[3], run[4], now_at, page_bytes)
+        find(a[2], run, run[3], now_at, page_bytes)
     while piece < count_runs:
         run = words(plan[0] + 56 * piece, 7)
-        count, slot, start, end, first, heads = run[1], run[2], run[3], run[4], run[5], run[6]
+        count, start, end, first, heads = run[1], run[3], run[4], run[5], run[6]
         members_at = plan[2] + 16 * run[0]
         rows_here = count * group  # of a head
         for head in range(heads):
@@ -104,15 +104,7 @@ def _attend(address):
         for block in range(start, end, TILE_POSITIONS):
             positions = min(TILE_POSITIONS, end - block)
             vectors = (positions + LANES - 1) // LANES
-            if block + TILE_POSITIONS < end:
-                next_first = first
-                find(table, stride, number, slot, block + TILE_POSITIONS, end, next_at, page_bytes)
-            else:
-                upcoming = claim(address)
-            if upcoming < count_runs:
-                run = words(plan[0] + 56 * upcoming, 7)
-                next_first = run[5]
-                find(table, stride, number, run[2], run[3], run[4], next_at, page_bytes)
+            upcoming, next_first = look_ahead(address, a[2], run, block, next_at, page_bytes)
             for head in range(heads):
                 soon_at = next_at if head == heads - 1 else now_at
                 soon = row_bytes * (next_first if head == heads - 1 else first + head + 1)

@@ -9,10 +9,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from branchline.kernels.jit.vector import LANES, POWER_OF_TWO, WORD, multiply_add, spread
+from branchline.kernels.jit.vector import LANES, POWER_OF_TWO, WORD, call_llvm, multiply_add, spread
 
 _INT = ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(_INT, LANES)
@@ -86,27 +85,21 @@ def _power_of_two(builder: Any, x: Any) -> Any:
     def constant(number: float) -> Any:
         return ir.Constant(_FLOATS, [number] * LANES)
 
-    def intrinsic_of(name: str, *arguments: Any) -> Any:
-        kind = ir.FunctionType(_FLOATS, [argument.type for argument in arguments])
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, arguments)
-
-    whole = intrinsic_of(f"llvm.rint.v{LANES}f32", x)
+    whole = call_llvm(builder, f"llvm.rint.v{LANES}f32", _FLOATS, x)
     rest = builder.fsub(x, whole)
     p = constant(POWER_OF_TWO[0])
     for coefficient in POWER_OF_TWO[1:]:
         p = multiply_add(builder, p, rest, constant(coefficient))
     mask, rounding = ir.IntType(LANES)(-1), _INT(4)
-    return intrinsic_of("llvm.x86.avx512.mask.scalef.ps.512", p, whole, p, mask, rounding)
+    name = "llvm.x86.avx512.mask.scalef.ps.512"
+    return call_llvm(builder, name, _FLOATS, p, whole, p, mask, rounding)
 
 
 def _halves_of(builder: Any, low: Any, high: Any) -> Any:
     """Two vectors as bfloat16, the nearest, in one."""
     halves = ir.VectorType(BFloat(), 2 * LANES)
-    kind = ir.FunctionType(halves, [_FLOATS, _FLOATS])
     name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    function = cgutils.get_or_insert_function(builder.module, kind, name)
-    return builder.bitcast(builder.call(function, [high, low]), _INTS)
+    return builder.bitcast(call_llvm(builder, name, halves, high, low), _INTS)
 
 
 @intrinsic

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from branchline.kernels.jit.halves import BFloat
@@ -24,6 +23,7 @@ from branchline.kernels.jit.vector import (
     FEATURES,
     LANES,
     WORD,
+    call_llvm,
     emit_prefetch,
     multiply_add,
     spread,
@@ -72,11 +72,9 @@ class _Halves(_Floats):
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
         halves = ir.VectorType(BFloat(), 2 * LANES)
-        kind = ir.FunctionType(_FLOATS, [_FLOATS, halves, halves])
-        name = "llvm.x86.avx512bf16.dpbf16ps.512"
-        dot = cgutils.get_or_insert_function(builder.module, kind, name)
         left, right = builder.bitcast(left, halves), builder.bitcast(right, halves)
-        return builder.call(dot, [total, left, right])
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        return call_llvm(builder, name, _FLOATS, total, left, right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +86,8 @@ class _Bytes:
     total: Any = _INTS
 
     def multiply_add(self, builder: Any, left: Any, right: Any, total: Any) -> Any:
-        kind = ir.FunctionType(_INTS, [_INTS, _BYTES, _BYTES])
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        dot = cgutils.get_or_insert_function(builder.module, kind, name)
         left, right = builder.bitcast(left, _BYTES), builder.bitcast(right, _BYTES)
-        return builder.call(dot, [total, left, right])
+        return call_llvm(builder, "llvm.x86.avx512.vpdpbusd.512", _INTS, total, left, right)
 
     def start(self, block: _Block) -> list[Any]:
         row = [block.load(block.frame, WORD(0), WORD(0), v, _INTS) for v in range(block.vectors)]
@@ -100,7 +95,6 @@ class _Bytes:
 
     def finish(self, block: _Block, sums: list[Any]) -> list[Any]:
         builder, stride = block.builder, WORD(PANEL_BYTES)
-
         column_scales, shifts = (
             [block.load(block.frame, stride, WORD(row), v) for v in range(block.vectors)]
             for row in (1, 2)
@@ -320,7 +314,7 @@ def _panel_multiplier(kind: Any) -> Any:
     def multiply(
         a, a_stride, b, c, c_stride, rows, vectors, inner, base, base_stride, ahead, frame, tokens
     ):
-        rest = rows % BLOCK_ROWS
+        rest = rows % BLOCK_ROWS  # of which a strip makes one block, or two
         passes = rows // BLOCK_ROWS + (1 if rest > 0 else 0) + (1 if rest > 4 else 0)
         call = _Call(
             a, a_stride, b, PANEL_BYTES, c, c_stride, inner, base, base_stride, ahead,

@@ -85,19 +85,15 @@ def lay_out(
     """The tiles for a batch; see `KernelSet.plan`. `group` query heads share a K and V head."""
     most = max(1, TILE_ROWS // group)
 
-    def cost_of(run: _Run) -> int:
-        tokens, _, start, end = run
-        return (end - start) * (_READ + len(tokens) * group)
-
-    # The longest first: then threads end together.
-    runs = sorted(_runs(q_indptr, kv_lens, slots, segments, most), key=cost_of, reverse=True)
-    fair = sum(map(cost_of, runs)) * kv_heads / (_PIECES * threads)
+    runs = list(_runs(q_indptr, kv_lens, slots, segments, most))
+    costs = [(end - start) * (_READ + len(tokens) * group) for tokens, _, start, end in runs]
+    fair = sum(costs) * kv_heads / (_PIECES * threads)
     spare = len(runs) * kv_heads // (_LEAST_PIECES * threads)
     layout = _Layout(kv_heads)
-    for run in runs:
-        tokens, slot, start, end = run
+    for at in sorted(range(len(runs)), key=costs.__getitem__, reverse=True):  # threads end together
+        tokens, slot, start, end = runs[at]
         together = min(kv_heads, max(1, min(spare, most // len(tokens))))
-        cost = cost_of(run) * together
+        cost = costs[at] * together
         pieces = min(-(-cost // fair), (end - start) // _LEAST_CUT) if cost > fair else 1
         for first, last in _cuts(start, end, max(1, int(pieces))):
             layout.add(tokens, slot, first, last, together)

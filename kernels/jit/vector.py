@@ -175,11 +175,15 @@ def _add_scaled(builder: Any, x: Any, to: Any, factor: Any) -> None:
     builder.store(multiply_add(builder, x, factor, builder.load(to, align=4)), to, align=4)
 
 
+def call_llvm(builder: Any, name: str, kind: Any, *arguments: Any) -> Any:
+    """What LLVM's intrinsic of a name, which gives a `kind`, makes of some arguments."""
+    signature = ir.FunctionType(kind, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+
+
 def multiply_add(builder: Any, left: Any, right: Any, total: Any) -> Any:
     """Left · right + total of vectors of float32."""
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
-    return builder.call(fma, [left, right, total])
+    return call_llvm(builder, f"llvm.fma.v{LANES}f32", _FLOATS, left, right, total)
 
 
 def spread(builder: Any, number: Any) -> Any:
@@ -197,9 +201,8 @@ scale_vector, add_scaled_vector = _on_vectors(_scale), _on_vectors(_add_scaled)
 def emit_prefetch(builder: Any, address: Any) -> None:
     """Ask for the cache line at an address, to be read soon; it may be no memory at all."""
     place = builder.inttoptr(address, ir.IntType(8).as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [place.type, *[ir.IntType(32)] * 3])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(function, [place, *(ir.IntType(32)(flag) for flag in (0, 2, 1))])
+    flags = (ir.IntType(32)(flag) for flag in (0, 2, 1))
+    call_llvm(builder, "llvm.prefetch.p0", ir.VoidType(), place, *flags)
 
 
 @intrinsic

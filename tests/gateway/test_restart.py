@@ -82,6 +82,11 @@ class Command:
                 found[name] = int(folder.name)
         return found
 
+    def another_runtime(self, old: int | None) -> int | None:
+        """The runtime's process, if it is not the old one."""
+        pid = self.pids().get("runtime")
+        return None if pid == old else pid
+
     def get(self, path: str) -> tuple[int, Any]:
         return self._ask("GET", path, None)
 
@@ -227,13 +232,11 @@ def test_both_end_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
 def test_a_runtime_that_keeps_dying_is_given_up(tmp_path: Path) -> None:
     with command(tmp_path, "--restarts=1") as serve:
         until(serve.is_healthy)
-        killed: set[int | None] = {None}
+        pid = None
         for _ in range(2):  # just after its end a process may still be listed
-            until(lambda: serve.is_healthy() and serve.pids().get("runtime") not in killed)
-            pid = serve.pids()["runtime"]
+            pid = until(lambda old=pid: serve.is_healthy() and serve.another_runtime(old))
             os.kill(pid, signal.SIGKILL)
             until(lambda pid=pid: is_gone(pid))
-            killed.add(pid)
         assert serve.process.wait(20) == 1
     (last,) = serve.said("branchline serve: ")
     assert "signal 9 and is not started again: 1 restarts in 300 s are the most" in last
