@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from branchline.client import Client
 
 WAYS = ("language", "HTTP")
-TOKENS = 4  # of a single request
+# Of a single request: a first token without text, as an end is, would have HTTP wait for the next.
+TOKENS = 1
 
 
 @dataclass(frozen=True, slots=True)
