@@ -89,10 +89,12 @@ class Traffic:
 
     def _finish(self) -> None:
         request = self._running.popleft()
-        request.tokens += self._draw(OUTPUT)
-        for _ in range(OUTPUT - 1):
+        *tokens, last = self._draw(OUTPUT)
+        for token in tokens:  # as they are drawn: what is known already gets no page
             self.memory.grow([request])
+            request.tokens.append(token)
             request.computed += 1
+        request.tokens.append(last)
         self.memory.release(request)
 
     def _admit(self, needed: int) -> bool:
